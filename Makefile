@@ -1,0 +1,33 @@
+# Every target sets itself up: only Python >= 3.11 and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+
+.PHONY: demo test test-full lint bench clean
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/.installed  ## train a CNN on digits with 4 workers under four strategies and compare them
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed  ## the suite, under 8 minutes on 2 cores
+	$(BIN)/python -m pytest -m "not full"
+
+test-full: $(VENV)/.installed  ## every cell of every matrix (long)
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed  ## style, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed  ## speed and size, as ratios against peers in the same run
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

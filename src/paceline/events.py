@@ -1,0 +1,195 @@
+"""Facts that go into the policy and orders that come out: the whole conversation, as frozen values.
+
+A driver (the real server, the simulator, a replay) tells the coordinator what happened and does
+what it is ordered. Nothing here knows of processes, tensors, clocks on the wall, or how a decision
+is made. Times are seconds on the driver's clock; batches are numbers of the pass's loader batches
+(0, 1, 2, ... in the order a plain loop would read them).
+
+A worker's life:  Join  (Request  (Pull -> Start -> Push -> Update | Drop)* )*  Leave
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LeaveReason = Literal["finished", "departed", "dead"]
+
+
+# ---------------------------------------------------------------------------------------- facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Join:
+    """A worker became a member. ``incarnation`` rises each time the same rank joins again."""
+
+    time_s: float
+    rank: int
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leave:
+    """A worker is a member no longer.
+
+    ``finished``: its script ended well (stays in the sum of weights). ``departed``: it left before
+    the end, on purpose. ``dead``: its process ended. (Silence is judged by the policy, from Ticks.)
+    Undecided leases of all but the finished are handed out again.
+    """
+
+    time_s: float
+    rank: int
+    reason: LeaveReason
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A worker opens a pass over the data, or says more about the pass it is in.
+
+    ``total``: loader batches in the pass, all workers together; None while unknown (a stream).
+    A later Request of the same pass may lower it: batches >= total do not exist.
+    ``window``: micro-batches per push (k). ``depth``: undecided leased batches the worker wants
+    to hold, as deep as its loader prefetches (>= window); 0: it wants no more (``break``).
+    ``weight``: nominal weight (samples or tokens) of one whole window. ``split=False``: every
+    worker has its own data, and batch numbers count per worker.
+    """
+
+    time_s: float
+    rank: int
+    pass_id: int
+    total: int | None
+    window: int
+    depth: int
+    weight: float
+    split: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pull:
+    """A worker's last push is decided and it asks to start another window."""
+
+    time_s: float
+    rank: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Push:
+    """A worker's window is complete: its gradients are in the driver's hands.
+
+    ``weight``: samples (or tokens) in the window, 0 if no step was taken. ``unit``: the weight
+    by which each loss was divided before backward (w_ref). ``finite``: no NaN or inf inside.
+    ``stop``: the worker asks all to end the pass.
+    """
+
+    time_s: float
+    rank: int
+    weight: float
+    unit: float
+    finite: bool = True
+    stop: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    """Time passed; with a ``rank``, that worker was heard from (a heartbeat)."""
+
+    time_s: float
+    rank: int | None = None
+
+
+Fact = Join | Leave | Request | Pull | Push | Tick
+
+
+# --------------------------------------------------------------------------------------- orders
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """These batches are this worker's to compute, until its push of them is decided.
+
+    ``last``: the pass is over for everyone, every batch is decided; ``batches`` is then empty.
+    """
+
+    rank: int
+    batches: tuple[int, ...]
+    last: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """The worker may start the window that has this ``clock``, on ``version``, over ``batches``.
+
+    ``batches`` are among those leased to it and may be fewer than a whole window at a pass's end.
+    """
+
+    rank: int
+    clock: int
+    version: int
+    batches: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Update:
+    """Apply one optimizer step with the sum of these workers' pushes, in this order.
+
+    gradient = sum over ``ranks`` / ``divisor``; the optimizer's learning rates are multiplied by
+    ``lr_scale`` for this step only. ``version`` is the one the step makes. ``lags``: version lag
+    of each push (version before the step minus version pulled). ``progress``: loader batches
+    committed so far by all workers over all passes, this update included.
+    """
+
+    ranks: tuple[int, ...]
+    clocks: tuple[int, ...]
+    lags: tuple[int, ...]
+    version: int
+    divisor: float
+    lr_scale: float
+    weight: float
+    progress: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drop:
+    """This worker's push is not applied; its clock ticks all the same. ``batches`` are lost."""
+
+    rank: int
+    clock: int
+    batches: tuple[int, ...]
+    kind: Literal["late", "non-finite", "empty"]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """This rank is no longer a member: it died, left, or was silent for too long (evicted).
+
+    ``clock``: where it stood. ``returned``: its undecided batches, which are handed out again
+    (empty when they are nobody's to compute). Whatever it may still send is to be refused.
+    """
+
+    rank: int
+    clock: int
+    returned: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Halt:
+    """The strategy cannot go on without ``rank``: stop every worker, naming it."""
+
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WakeAt:
+    """Feed a Tick at this time if nothing else happened before: a deadline may then have passed."""
+
+    time_s: float
+    reason: str
+
+
+Order = Lease | Start | Update | Drop | Release | Halt | WakeAt

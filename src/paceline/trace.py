@@ -1,0 +1,186 @@
+"""What a run records: typed records, one JSON array a line, one append-only file a process.
+
+A run's directory holds ``run.json`` (the launcher's summary), ``rank-0.jsonl``, ``rank-1.jsonl``,
+... (one per worker) and, on the server plane, ``server.jsonl`` (every fact and order of the policy,
+in the coordinator's serial order: that order, never a timestamp, says what came first).
+
+The first line of every file is a ``header`` that carries the format's version and the column names
+of each record type, so that a reader needs no other document. A torn last line is ignored. All
+times are seconds on the machine's monotonic clock (comparable between processes of one host).
+
+This module encodes and decodes; it opens no file and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import msgspec
+
+from paceline import events
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """First record of a file. ``role``: ``"worker"`` (then ``rank``) or ``"server"`` (rank -1)."""
+
+    format_version: int
+    role: Literal["worker", "server"]
+    rank: int
+    time_s: float
+    columns: dict[str, list[str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """What the run was made of, said once by each worker after construction."""
+
+    time_s: float
+    strategy: str
+    topology: str
+    world_size: int
+    accumulate: int
+    parameters: int
+    parameter_bytes: int
+    optimizer: str
+    types: str
+    threads: int
+    seed: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One window of one worker, from its start to the decision on its push.
+
+    ``time_s``: when the window could start. ``gate_s``: waited behind the gate for that start;
+    ``pull_s``: copying parameters in. ``data_s``: waiting for batches, ``forward_s`` (with the
+    loss, and the emulated delay), ``backward_s``. ``wait_s``: from the push's arrival until its
+    update could begin (server plane), 0 on the collective plane; ``exchange_s``: the rest of
+    ``step``: moving, reducing, applying. ``sent_bytes``, ``received_bytes``: payload this worker
+    moved. ``batches``: how many micro-batches, ``weight``: their samples. ``lag``: version lag.
+    """
+
+    time_s: float
+    clock: int
+    version: int
+    gate_s: float
+    pull_s: float
+    data_s: float
+    forward_s: float
+    backward_s: float
+    wait_s: float
+    exchange_s: float
+    sent_bytes: int
+    received_bytes: int
+    batches: int
+    weight: float
+    loss: float | None
+    norm: float | None
+    applied: bool
+    lag: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """A worker's pass over the data ended. ``skipped``: batches yielded without a ``step``."""
+
+    time_s: float
+    pass_id: int
+    started_s: float
+    version: int
+    progress: int
+    skipped: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """What the user logged with ``worker.log``. ``samples``: committed by all workers so far."""
+
+    time_s: float
+    name: str
+    value: float
+    version: int
+    samples: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """A sentence for people: deaths, evictions, refusals, notices. ``rank``: about whom, or -1."""
+
+    time_s: float
+    kind: str
+    rank: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Close:
+    """The worker closed. ``peak_bytes``: largest resident set; ``digest``: of the parameters."""
+
+    time_s: float
+    reason: str
+    version: int
+    peak_bytes: int
+    digest: str
+
+
+Record = (
+    Header | Setup | Step | Pass | Metric | Note | Close | events.Fact | events.Order
+)  # fmt: skip
+
+_TYPES: dict[str, type[Any]] = {
+    cls.__name__.lower(): cls
+    for cls in (
+        Header, Setup, Step, Pass, Metric, Note, Close,
+        events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
+        events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
+        events.WakeAt,
+    )
+}  # fmt: skip
+_TAGS = {cls: tag for tag, cls in _TYPES.items()}
+_COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.items()}
+_encoder = msgspec.json.Encoder()
+
+
+def header(*, role: Literal["worker", "server"], rank: int, time_s: float) -> Header:
+    """The header that opens a file."""
+    columns = {tag: names for tag, names in _COLUMNS.items() if tag != "header"}
+    return Header(
+        format_version=FORMAT_VERSION, role=role, rank=rank, time_s=time_s, columns=columns
+    )
+
+
+def encode(record: Record) -> bytes:
+    """The record as one line, newline included. Times are kept to the microsecond."""
+    cls = type(record)
+    tag = _TAGS[cls]
+    values = [tag, *[_short(getattr(record, name)) for name in _COLUMNS[tag]]]
+    return _encoder.encode(values) + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """The record in ``line``. Raises msgspec.DecodeError or ValidationError if it holds none."""
+    tag, *values = msgspec.json.decode(line)
+    if tag not in _TYPES:
+        raise msgspec.ValidationError(f"unknown record type {tag!r}")
+    record: Record = msgspec.convert(
+        dict(zip(_COLUMNS[tag], values, strict=True)), _TYPES[tag], strict=False
+    )
+    return record
+
+
+def decode_lines(lines: Iterable[bytes]) -> Iterator[Record]:
+    """The records of a file's lines; a last line torn off mid-write is ignored."""
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return
+        yield decode(line)
+
+
+def _short(value: Any) -> Any:
+    return round(value, 6) if type(value) is float else value

@@ -1,0 +1,288 @@
+"""What workers and the server say to each other, as typed messages in MessagePack.
+
+A worker holds two connections to the server:
+
+* **control**, owned by the worker's heartbeat thread: ``Hello`` first, then ``Beat`` every second;
+  the server answers with ``Welcome`` and may send ``Stop`` at any time.
+* **data**, owned by the worker's main thread: ``Hello`` first (answered by ``Welcome``), then one
+  request at a time, each answered by exactly one reply of the type named beside it, or by ``Stop``.
+
+Payloads (gradients, parameters) never travel in messages: they lie in the shared-memory region
+whose ownership passes with the message. Ownership of a worker's region goes to the server with
+``Open``, ``Push`` and ``Ready`` and returns with their reply.
+
+Decoding validates types and never executes anything. This module does not know sockets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+MAX_MESSAGE_BYTES = 64 * 2**20
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
+    """Base of all messages; the class name is the tag."""
+
+
+# ----------------------------------------------------------------------- either connection
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """First message on a connection. Reply: Welcome."""
+
+    protocol: int
+    role: Literal["control", "data", "observer"]
+    rank: int
+    world_size: int
+    pid: int
+    host: str
+    evict_after_s: float
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    incarnation: int
+
+
+class Stop(Message, frozen=True, kw_only=True):
+    """Every worker must stop; sent instead of any reply, and on control connections."""
+
+    kind: Literal["peer-lost", "peer-failed", "evicted", "refused", "shutdown"]
+    rank: int
+    text: str
+
+
+class Abort(Message, frozen=True, kw_only=True):
+    """This worker raised: stop the others with this text. No reply (any connection)."""
+
+    text: str
+
+
+# ------------------------------------------------------------------------------ control
+
+
+class Beat(Message, frozen=True, kw_only=True):
+    """The process is alive; its main thread has been in ``phase`` for ``phase_age_s``. No reply."""
+
+    phase: str
+    phase_age_s: float
+
+
+# ------------------------------------------------------------- data: group-wide agreement
+
+
+class Gather(Message, frozen=True, kw_only=True):
+    """All live workers exchange small payloads. Reply: Gathered, once all have sent this ``tag``."""
+
+    tag: str
+    payload: bytes
+
+
+class Gathered(Message, frozen=True, kw_only=True):
+    """``payloads`` of the live workers, in rank order of ``ranks``."""
+
+    ranks: list[int]
+    payloads: list[bytes]
+
+
+class Bye(Message, frozen=True, kw_only=True):
+    """The worker leaves for good. Reply: Gone."""
+
+    reason: Literal["finished", "departed"]
+
+
+class Gone(Message, frozen=True, kw_only=True):
+    pass
+
+
+# --------------------------------------------------------------------- data: server plane
+
+
+class Tensor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One entry of the manifest: a parameter's name and layout. ``group``: optimizer group."""
+
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    group: int
+
+
+class OptimizerSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A torch.optim optimizer by name. ``groups``: hyper-parameters of each group, no params."""
+
+    name: str
+    groups: list[dict[str, Any]]
+
+
+class Open(Message, frozen=True, kw_only=True):
+    """Set up the server plane. Reply: Opened, when all of the first world_size workers have sent it.
+
+    ``region_fd``: descriptor, in the sender's process, of its shared-memory region of
+    ``region_bytes``: parameters first, then gradients, each laid out as
+    :class:`paceline.gradients.layout.FlatLayout` says for ``manifest``. Rank 0's parameters are
+    the initial ones; ``state`` is the optimizer's ``state_dict`` if it already has any.
+    """
+
+    strategy: str
+    manifest: list[Tensor]
+    optimizer: OptimizerSpec
+    clip_norm: float | None
+    region_fd: int
+    region_bytes: int
+    state: bytes | None
+    threads: int
+
+
+class Opened(Message, frozen=True, kw_only=True):
+    """Every worker's parameter region holds the initial parameters. ``version`` they have."""
+
+    version: int
+    clock: int
+
+
+class OpenPass(Message, frozen=True, kw_only=True):
+    """The worker begins (or, with the same ``pass_id``, amends) a pass: the policy's Request.
+
+    Reply: Leased with what can be leased now (none is fine).
+    """
+
+    pass_id: int
+    total: int | None
+    window: int
+    depth: int
+    weight: float
+    split: bool
+
+
+class Leased(Message, frozen=True, kw_only=True):
+    batches: list[int]
+    last: bool
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """The worker asks to start a window: the policy's Pull. Reply: Started, or Ended."""
+
+
+class Started(Message, frozen=True, kw_only=True):
+    """The region holds ``version``, whole. ``waited_s``: behind the gate; ``copied_s``: the copy.
+
+    ``leases``: further batches now leased to this worker (``batches`` were leased before or are
+    among them). ``progress``: loader batches committed by all workers. ``rewind``: these batches
+    come from a dead worker.
+    """
+
+    clock: int
+    version: int
+    batches: list[int]
+    leases: list[int]
+    progress: int
+    waited_s: float
+    copied_s: float
+
+
+class Ended(Message, frozen=True, kw_only=True):
+    """The pass is over for everyone; the region holds the final ``version``."""
+
+    version: int
+    clock: int
+    progress: int
+    waited_s: float
+    copied_s: float
+
+
+class Push(Message, frozen=True, kw_only=True):
+    """The gradients of a whole window lie in the region. Reply: Decided.
+
+    ``used``: one byte a parameter (manifest order), 1 if it has a gradient. ``groups``: the
+    optimizer groups' hyper-parameters if they changed since the last push, else None.
+    ``bad``: name of the first parameter with a non-finite gradient, or "" if all are finite.
+    ``total``: set when the worker has learned where a stream ends.
+    """
+
+    weight: float
+    unit: float
+    used: bytes
+    bad: str
+    stop: bool
+    total: int | None
+    groups: list[dict[str, Any]] | None
+
+
+class Decided(Message, frozen=True, kw_only=True):
+    """What became of the push. ``norm``: of the gradient applied, None if dropped.
+
+    ``waited_s``: from the push's arrival until its update could begin (waiting for others);
+    ``applied_s``: the update itself. ``leases``: further batches now leased to this worker.
+    """
+
+    applied: bool
+    kind: str
+    reason: str
+    version: int
+    clock: int
+    lag: int
+    norm: float | None
+    leases: list[int]
+    progress: int
+    waited_s: float
+    applied_s: float
+
+
+class Read(Message, frozen=True, kw_only=True):
+    """Copy the latest whole version into the region, outside any window. Reply: Latest."""
+
+
+class Latest(Message, frozen=True, kw_only=True):
+    version: int
+
+
+class Fetch(Message, frozen=True, kw_only=True):
+    """Send the optimizer's state. Reply: State (``torch.load(weights_only=True)`` reads it)."""
+
+
+class State(Message, frozen=True, kw_only=True):
+    state: bytes
+
+
+# ------------------------------------------------------------------------------ observer
+
+
+class Notice(Message, frozen=True, kw_only=True):
+    """To the observer (the launcher): a sentence for the user about ``rank`` (-1: the run)."""
+
+    kind: Literal["joined", "died", "evicted", "left", "halted", "diverged", "info"]
+    rank: int
+    text: str
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """To the observer, a few times a second while something happens."""
+
+    version: int
+    progress: int
+    live: int
+    samples: float
+
+
+AnyMessage = (
+    Hello | Welcome | Stop | Abort | Beat | Gather | Gathered | Bye | Gone
+    | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Push | Decided
+    | Read | Latest | Fetch | State | Notice | Progress
+)  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes) -> Any:
+    """The message in ``data``. Raises msgspec.DecodeError / ValidationError on anything else."""
+    return _decoder.decode(data)

@@ -1,0 +1,134 @@
+"""What a Worker needs from whatever joins the workers: a protocol with three implementations.
+
+``local`` (one worker: the user's own optimizer, nothing else), ``collective`` (every rank evaluates
+the same schedule and enters the same collectives), ``server`` (a coordinator decides). The Worker
+calls these in the order  open_pass (next_window exchange)* next_window -> None  and never looks
+behind them; a simulated driver is a fourth implementation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassPlan:
+    """A pass over the data, as agreed by all ranks.
+
+    ``total``: loader batches of all workers together, None while unknown. ``window``: micro-batches
+    per push. ``depth``: batches this worker wants leased ahead (>= window). ``weight``: nominal
+    weight of one window; ``unit``: nominal weight of one micro-batch, equal on all ranks.
+    """
+
+    pass_id: int
+    total: int | None
+    window: int
+    depth: int
+    weight: float
+    unit: float
+    split: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Permission to compute ``batches`` as window number ``clock`` on parameters of ``version``.
+
+    ``unit``: divide each micro-batch's weight by this before multiplying its loss; None: by the
+    window's first weight (the push stands alone, so a window of one needs no factor at all).
+    """
+
+    clock: int
+    version: int
+    batches: tuple[int, ...]
+    unit: float | None
+    gate_s: float = 0.0
+    pull_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contribution:
+    """A finished window. ``weight`` 0: nothing was computed. ``unit``: as used on its losses.
+
+    ``total``: set once the worker has seen where a stream ends. ``stop``: the user's flag.
+    """
+
+    weight: float
+    unit: float
+    stop: bool = False
+    total: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of a window: returned (in public form) by ``Worker.step``.
+
+    ``version``: of the parameters once this window was decided. ``norm``: of the gradient that was
+    applied. ``weight``: total weight of that update. ``lag``: version lag of this push.
+    """
+
+    applied: bool
+    reason: str
+    version: int
+    clock: int
+    norm: float | None
+    lag: int = 0
+    progress: int = 0
+    wait_s: float = 0.0
+    exchange_s: float = 0.0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """Where the group stands: ``progress`` counts loader batches committed by all workers."""
+
+    version: int = 0
+    clock: int = 0
+    progress: int = 0
+
+
+class Plane(Protocol):
+    """How gradients become parameters. All calls come from the worker's main thread."""
+
+    name: str
+    """``"local"``, ``"allreduce"`` or ``"server"``."""
+
+    def position(self) -> Position:
+        """The last known position of the group."""
+
+    def open_pass(self, plan: PassPlan) -> None:
+        """Begin a pass."""
+
+    def leases(self) -> list[int]:
+        """Batches newly leased since the last call, for the loader to prefetch (never blocks)."""
+
+    def next_window(self) -> Window | None:
+        """Block until another window may start; None when the pass is over for everyone."""
+
+    def before_backward(self, *, last: bool) -> None:
+        """A micro-batch's backward is about to run (``last``: the window's last one)."""
+
+    def exchange(self, contribution: Contribution) -> Outcome:
+        """Hand the window in and block until it is decided (and, if joint, applied)."""
+
+    def end_pass_early(self) -> None:
+        """This worker takes no more batches of the pass (``break``). Does not block for long."""
+
+    def read_latest(self) -> int:
+        """Put the latest whole version into the model; return its number. Never collective."""
+
+    def gather(self, tag: str, payload: bytes) -> list[bytes]:
+        """Small payloads of all live workers, in rank order; every live worker must call it."""
+
+    def broadcast(self, tensors: list[torch.Tensor]) -> None:
+        """Overwrite ``tensors`` (buffers, frozen parameters) with rank 0's; every rank calls it."""
+
+    def sync_optimizer(self) -> None:
+        """Make the user's optimizer hold the state that training has reached (one-sided)."""
+
+    def close(self, reason: str) -> None:
+        """Leave the group: ``"finished"`` or ``"departed"``."""
