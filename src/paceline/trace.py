@@ -159,7 +159,7 @@ def encode(record: Record) -> bytes:
     """The record as one line, newline included. Times are kept to the microsecond."""
     cls = type(record)
     tag = _TAGS[cls]
-    values = [tag, *[_short(getattr(record, name)) for name in _COLUMNS[tag]]]
+    values = [tag, *[_short(name, getattr(record, name)) for name in _COLUMNS[tag]]]
     return _encoder.encode(values) + b"\n"
 
 
@@ -182,5 +182,6 @@ def decode_lines(lines: Iterable[bytes]) -> Iterator[Record]:
         yield decode(line)
 
 
-def _short(value: Any) -> Any:
-    return round(value, 6) if type(value) is float else value
+def _short(name: str, value: Any) -> Any:
+    """Times to the microsecond; every other number exactly, or a replay would decide otherwise."""
+    return round(value, 6) if type(value) is float and name.endswith("_s") else value

@@ -21,7 +21,8 @@ from typing import Any, Literal
 import msgspec
 
 PROTOCOL_VERSION = 1
-MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
+MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
