@@ -1,0 +1,230 @@
+"""The timing of a cluster, as a user writes it down in ``cluster.toml``: how long each step takes.
+
+    [workers]
+    count = 8
+    step_s = 0.05        # one micro-batch, forward and backward
+    jitter = 0.1         # share of the step; the extra time is exponential
+    seed = 0
+
+    [hiccups]            # transient: now and then one step takes much longer
+    probability = 0.05
+    factor = 3.0
+
+    [[stragglers]]       # persistent: always slow
+    rank = 2
+    factor = 4.0         # or: added_s = 0.1
+
+The model only says how long things take. It does not know who sleeps (emulation) or who adds up
+(simulation), nor which strategy runs.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import UsageError, bad_value
+from paceline.simulate.tables import Table
+
+Floats = npt.NDArray[np.float64]
+
+BLOCK_STEPS = 256
+_WORDS_PER_STEP = 4
+_STREAM_STEPS = 0
+"""Third word of the random counter: each kind of event draws from a stream of its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hiccups:
+    """With ``probability`` a step takes ``factor`` times as long."""
+
+    probability: float = 0.0
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Straggler:
+    """``rank`` is always slow: its steps take ``factor`` times as long, and ``added_s`` more."""
+
+    rank: int
+    factor: float = 1.0
+    added_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterModel:
+    """A cluster of ``count`` workers whose step takes ``step_s`` seconds, more or less.
+
+    time = step_s * (1 + jitter * Exp(1)) * (hiccup factor) * (straggler factor) + added_s
+
+    Every time is a function of (seed, rank, step) alone, whoever asks and in whatever order: the
+    random numbers come from a counter, not from a state.
+    """
+
+    count: int
+    step_s: float
+    jitter: float = 0.0
+    seed: int = 0
+    hiccups: Hiccups = Hiccups()
+    stragglers: tuple[Straggler, ...] = ()
+
+    @staticmethod
+    def load(path: str | Path, *, seed: int | None = None) -> ClusterModel:
+        """The model in the file at ``path``; ``seed`` replaces the file's own.
+
+        Raises :class:`UsageError` that names the file, the key, the allowed range and the remedy.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: cannot be read as a cluster file: {error}.") from error
+        return ClusterModel.parse(text, source=str(path), seed=seed)
+
+    @staticmethod
+    def parse(text: str, *, source: str = "cluster.toml", seed: int | None = None) -> ClusterModel:
+        """The model in ``text``; ``source`` is what error messages call it."""
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{source}: not valid TOML: {error}.") from error
+        return _model(document, source=source, seed=seed)
+
+    def step_time_s(self, *, rank: int, step: int) -> float:
+        """Seconds that micro-batch number ``step`` (0, 1, ...) of ``rank`` takes."""
+        self._check_rank(rank)
+        block, within = divmod(step, BLOCK_STEPS)
+        extra, chance = _draws_as_lists(self.seed, rank, block)
+        slow = self._straggler(rank)
+        time_s = self.step_s * (1.0 + self.jitter * extra[within])
+        if chance[within] < self.hiccups.probability:
+            time_s *= self.hiccups.factor
+        return time_s * slow.factor + slow.added_s
+
+    def step_times_s(self, steps: int) -> Floats:
+        """All times of the first ``steps`` steps, shape (count, steps), in seconds.
+
+        Equal to :meth:`step_time_s` bit for bit.
+        """
+        return np.stack([self._row(rank, steps) for rank in range(self.count)])
+
+    def mean_step_s(self, rank: int) -> float:
+        """The expectation of :meth:`step_time_s` over all steps."""
+        self._check_rank(rank)
+        slow = self._straggler(rank)
+        hiccup = 1.0 + self.hiccups.probability * (self.hiccups.factor - 1.0)
+        return self.step_s * (1.0 + self.jitter) * hiccup * slow.factor + slow.added_s
+
+    def _row(self, rank: int, steps: int) -> Floats:
+        blocks = range(-(-steps // BLOCK_STEPS))
+        draws = [_draws(self.seed, rank, block) for block in blocks]
+        extra = np.concatenate([np.empty(0), *[extra for extra, _ in draws]])[:steps]
+        chance = np.concatenate([np.empty(0), *[chance for _, chance in draws]])[:steps]
+        slow = self._straggler(rank)
+        times_s = self.step_s * (1.0 + self.jitter * extra)
+        times_s[chance < self.hiccups.probability] *= self.hiccups.factor
+        return times_s * slow.factor + slow.added_s
+
+    def _straggler(self, rank: int) -> Straggler:
+        for straggler in self.stragglers:
+            if straggler.rank == rank:
+                return straggler
+        return Straggler(rank=rank)
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.count:
+            raise bad_value(
+                "rank",
+                rank,
+                f"0 to {self.count - 1}",
+                f"The cluster file describes {self.count} workers; raise [workers] count.",
+            )
+
+
+# ------------------------------------------------------------------------------ random numbers
+
+
+def _draws(seed: int, rank: int, block: int) -> tuple[Floats, Floats]:
+    """Exp(1) and uniform [0, 1) numbers of the ``BLOCK_STEPS`` steps of ``block``.
+
+    Philox (Salmon et al., SC 2011) turns a counter into numbers; a block at a time, because that
+    makes one call cheap and leaves no second way to compute the same number.
+    """
+    counter = np.array([block * BLOCK_STEPS, rank, _STREAM_STEPS, 0], dtype=np.uint64)
+    bits = np.random.Philox(counter=counter, key=_key(seed))
+    raw = bits.random_raw(BLOCK_STEPS * _WORDS_PER_STEP).reshape(BLOCK_STEPS, _WORDS_PER_STEP)
+    uniform: Floats = (raw >> np.uint64(11)) * 2.0**-53
+    return -np.log1p(-uniform[:, 0]), uniform[:, 1]
+
+
+@lru_cache(maxsize=256)
+def _draws_as_lists(seed: int, rank: int, block: int) -> tuple[list[float], list[float]]:
+    extra, chance = _draws(seed, rank, block)
+    return extra.tolist(), chance.tolist()
+
+
+@lru_cache(maxsize=16)
+def _key(seed: int) -> npt.NDArray[np.uint64]:
+    return np.asarray(np.random.SeedSequence(seed).generate_state(2, np.uint64), dtype=np.uint64)
+
+
+# -------------------------------------------------------------------------------------- the file
+
+
+def _model(document: Mapping[str, Any], *, source: str, seed: int | None) -> ClusterModel:
+    root = Table(document, name="", source=source)
+    root.only("workers", "hiccups", "stragglers")
+    workers = root.table("workers", required=True)
+    workers.only("count", "step_s", "jitter", "seed")
+    count = workers.whole("count", low=1, high=1_000_000)
+    own_seed = workers.whole("seed", low=0, default=0)
+    return ClusterModel(
+        count=count,
+        step_s=workers.number("step_s", above=0.0),
+        jitter=workers.number("jitter", low=0.0, default=0.0),
+        seed=own_seed if seed is None else seed,
+        hiccups=_hiccups(root.table("hiccups")),
+        stragglers=_stragglers(root.tables("stragglers"), count),
+    )
+
+
+def _hiccups(table: Table) -> Hiccups:
+    table.only("probability", "factor")
+    if table.empty:
+        return Hiccups()
+    return Hiccups(
+        probability=table.number("probability", low=0.0, high=1.0),
+        factor=table.number("factor", low=1.0),
+    )
+
+
+def _stragglers(tables: list[Table], count: int) -> tuple[Straggler, ...]:
+    found: dict[int, Straggler] = {}
+    for table in tables:
+        straggler = _straggler(table, count)
+        if straggler.rank in found:
+            raise table.wrong("rank", straggler.rank, "each rank once", "Join the two entries.")
+        found[straggler.rank] = straggler
+    return tuple(found.values())
+
+
+def _straggler(table: Table, count: int) -> Straggler:
+    table.only("rank", "factor", "added_s")
+    rank = table.whole("rank", low=0, high=count - 1)
+    if table.has("factor") == table.has("added_s"):
+        raise UsageError(
+            f"{table.label} (rank {rank}): expected either factor (times as long) or added_s "
+            "(seconds more), and not both."
+        )
+    return Straggler(
+        rank=rank,
+        factor=table.number("factor", low=1.0, high=inf, default=1.0),
+        added_s=table.number("added_s", low=0.0, default=0.0),
+    )
