@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from cells import EPOCHS, LEARNING_RATE, Cell, build_loader, build_model, build_optimizer, loss_function
+from cells import (
+    EPOCHS,
+    LEARNING_RATE,
+    Cell,
+    build_loader,
+    build_model,
+    build_optimizer,
+    loss_function,
+)
 from torch import nn
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -86,9 +94,7 @@ def workers_average_step_broadcast(cell: Cell, seed: int, workers: int) -> Param
     return named(model)
 
 
-def _gradients(
-    model: nn.Module, share: Sequence[Batch], unit: float
-) -> list[torch.Tensor | None]:
+def _gradients(model: nn.Module, share: Sequence[Batch], unit: float) -> list[torch.Tensor | None]:
     criterion = loss_function()
     for p in model.parameters():
         p.grad = None

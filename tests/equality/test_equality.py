@@ -1,0 +1,153 @@
+"""paceline's updates against naive loops: what must be bit-identical is, the rest is close.
+
+Bit-identical: one worker = the plain loop; ``sync:server`` = ``ssp:0`` = the list of workers with
+average, step and broadcast; ``async:sum`` and ``ssp:2:sum`` with SGD = receive, subtract, reply, in
+the recorded order; ranks among themselves, always. Close: ``sync:allreduce``, and everything
+against one undistributed process that computes each update's samples as one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from cells import DTYPES, JOINT, Cell, covering_subset, full_matrix
+from oracles import (
+    Parameters,
+    one_large_batch,
+    plain_loop,
+    receive_subtract_reply,
+    workers_average_step_broadcast,
+)
+from support.runs import run_script
+
+from paceline import events
+from paceline.runs import read_run
+
+SEED = 11
+SCRIPT = Path(__file__).parent / "script.py"
+CLOSE = dict(zip(DTYPES, (1e-10, 1e-5), strict=True))
+History = list[tuple[str, int, int, tuple[int, ...]]]
+
+
+class Trained:
+    """One spawn of N workers, all cells trained in it."""
+
+    def __init__(self, *, workers: int, which: str, out: Path) -> None:
+        self.workers, self.out = workers, out
+        self.cells = full_matrix() if which == "full" else covering_subset(workers)
+        run = run_script(SCRIPT, [str(out), which, str(SEED)], workers=workers, timeout_s=1500)
+        assert run.exit_code == 0, run.stderr[-4000:]
+        self.histories = _histories(run.out) if workers > 1 else []
+
+    def parameters(self, cell: Cell, rank: int = 0) -> Parameters:
+        path = self.out / f"{cell.name}-rank{rank}.pt"
+        loaded: Parameters = torch.load(path, weights_only=True)
+        return loaded
+
+    def history(self, cell: Cell) -> History:
+        """The serial order of this cell's server run (all-reduce cells have none)."""
+        on_server = [c for c in self.cells if c.strategy != "sync:allreduce"]
+        return self.histories[on_server.index(cell)]
+
+
+def _histories(directory: Path) -> list[History]:
+    """Starts and updates of each Worker's life, in serial order."""
+    histories: list[History] = []
+    passes: dict[int, int] = {}
+    for decision in read_run(directory).decisions:
+        if isinstance(decision, events.Join) and (not histories or histories[-1]):
+            histories.append([])
+            passes = {}
+        elif isinstance(decision, events.Request):
+            passes[decision.rank] = decision.pass_id
+        elif isinstance(decision, events.Start):
+            first = min(passes.values())
+            number = passes[decision.rank] - min(first, passes[decision.rank])
+            histories[-1].append(("start", decision.rank, number, decision.batches))
+        elif isinstance(decision, events.Update):
+            histories[-1].extend(("update", rank, 0, ()) for rank in decision.ranks)
+    return histories
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Bits depend on the thread count: the oracles compute with as many as the workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _settings() -> list[object]:
+    quick = [pytest.param((n, "subset"), id=f"{n}-workers") for n in (1, 2, 3, 4)]
+    full = [
+        pytest.param((n, "full"), id=f"{n}-workers-full", marks=pytest.mark.full)
+        for n in (1, 2, 3, 4)
+    ]
+    return [*quick, *full]
+
+
+@pytest.fixture(scope="module", params=_settings())
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    workers, which = request.param
+    return Trained(workers=workers, which=which, out=tmp_path_factory.mktemp("cells"))
+
+
+def differing(mine: Parameters, theirs: Parameters) -> list[str]:
+    return [name for name in theirs if not torch.equal(mine[name], theirs[name])]
+
+
+def distance(mine: Parameters, theirs: Parameters) -> float:
+    """max|delta| / max|theta|, the largest over all tensors."""
+    return max(
+        float((mine[name] - p).abs().max() / p.abs().max().clamp(min=1e-12))
+        for name, p in theirs.items()
+    )
+
+
+pytestmark = pytest.mark.timeout(1600)
+
+
+def test_ranks_end_with_the_same_bits(trained: Trained) -> None:
+    for cell in trained.cells:
+        first = trained.parameters(cell)
+        for rank in range(1, trained.workers):
+            assert not differing(trained.parameters(cell, rank), first), f"{cell.name} rank {rank}"
+
+
+def test_one_worker_is_the_plain_loop_bit_for_bit(trained: Trained) -> None:
+    if trained.workers != 1:
+        return
+    for cell in trained.cells:
+        assert not differing(trained.parameters(cell), plain_loop(cell, SEED)), cell.name
+
+
+def test_the_server_is_average_step_broadcast_bit_for_bit(trained: Trained) -> None:
+    if trained.workers == 1:
+        return
+    for cell in trained.cells:
+        if cell.strategy in ("sync:server", "ssp:0"):
+            oracle = workers_average_step_broadcast(cell, SEED, trained.workers)
+            assert not differing(trained.parameters(cell), oracle), cell.name
+
+
+def test_every_joint_cell_is_close_to_one_large_batch(trained: Trained) -> None:
+    for cell in trained.cells:
+        if cell.strategy in JOINT:
+            oracle = one_large_batch(cell, SEED, trained.workers)
+            gap = distance(trained.parameters(cell), oracle)
+            assert gap <= CLOSE[cell.dtype], f"{cell.name}: {gap:.2e}"
+
+
+def test_async_is_receive_subtract_reply_in_the_recorded_order_bit_for_bit(
+    trained: Trained,
+) -> None:
+    if trained.workers == 1:
+        return
+    for cell in trained.cells:
+        if cell.strategy not in JOINT:
+            oracle = receive_subtract_reply(cell, SEED, lambda c=cell: trained.history(c))
+            assert not differing(trained.parameters(cell), oracle), cell.name
