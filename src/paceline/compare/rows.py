@@ -1,0 +1,74 @@
+"""Rows of a comparison: one strategy over its seeds, beside the one-worker row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.compare.figures import Figures, against, slower_than_one
+from paceline.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """``runs``: figures of the runs that finished, one a seed. ``failures``: a sentence for each
+    that did not."""
+
+    label: str
+    runs: tuple[Figures, ...]
+    failures: tuple[str, ...] = ()
+
+
+def with_speed_up(rows: Sequence[Row], baseline: Row) -> list[Row]:
+    """``rows`` with speed-up and efficiency, each run against the baseline's run of its seed."""
+    if not baseline.runs:
+        return list(rows)
+    same_seed = {figures.seed: figures for figures in baseline.runs}
+
+    def compared(figures: Figures) -> Figures:
+        return against(figures, same_seed.get(figures.seed, baseline.runs[0]))
+
+    return [replace(row, runs=tuple(map(compared, row.runs))) for row in rows]
+
+
+def mean_and_spread(
+    runs: Sequence[Figures], value: Callable[[Figures], float | None]
+) -> tuple[float, float | None] | None:
+    """Mean over the runs that have the value, and the sample standard deviation if there are two.
+
+    None if no run has it.
+    """
+    values = [got for figures in runs if (got := value(figures)) is not None]
+    if not values:
+        return None
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), spread
+
+
+def remarks(rows: Iterable[Row]) -> list[str]:
+    """What a reader must not overlook: failures, and rows slower than one worker."""
+    found: list[str] = []
+    for row in rows:
+        found += [f"{row.label}: {failure}" for failure in row.failures]
+        if any(map(slower_than_one, row.runs)):
+            found.append(f"{row.label}: slower than one worker.")
+    return found
+
+
+def check_seeds(runs: Sequence[Figures]) -> None:
+    """Refuse runs that began with equal parameters although their seeds differ.
+
+    Raises :class:`UsageError` that names the cause: the script seeds itself.
+    """
+    seen: dict[str, int] = {}
+    for figures in runs:
+        first = seen.setdefault(figures.digest, figures.seed)
+        if first != figures.seed:
+            raise UsageError(
+                f"--seeds: seeds {first} and {figures.seed} started from the same parameters, so "
+                "their spread would mean nothing. The script seeds itself (a call such as "
+                "torch.manual_seed(0)): delete that call, or write {seed} among its arguments "
+                "('train.py --seed {seed}') and seed with it."
+            )

@@ -1,0 +1,70 @@
+"""A comparison as text for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from paceline.compare.columns import Column, cause_columns, result_columns
+from paceline.compare.rows import Row, remarks
+from paceline.compare.target import Target
+
+WIDTH = 100
+GAP = 2
+
+
+def render(rows: Sequence[Row], target: Target | None = None) -> str:
+    """The comparison: results, their causes, and what must not be overlooked."""
+    tables = [result_columns(rows, target), cause_columns()]
+    parts: list[RenderableType] = [
+        _table(rows, columns) for group in tables for columns in _fitting(rows, group)
+    ]
+    seeds = max((len(row.runs) for row in rows), default=0)
+    if seeds > 1:
+        parts.append(f"mean ± standard deviation over {seeds} seeds")
+    console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(*parts, *remarks(rows), sep="\n")
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+
+
+def _fitting(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[list[Column]]:
+    """``columns`` in as many groups as it takes for each to fit the width beside the labels."""
+    label_width = max(len(row.label) for row in rows) + GAP
+    group: list[Column] = []
+    used = label_width
+    for column in columns:
+        width = _width(rows, column) + GAP
+        if group and used + width > WIDTH:
+            yield group
+            group, used = [], label_width
+        group.append(column)
+        used += width
+    yield group
+
+
+def _width(rows: Sequence[Row], column: Column) -> int:
+    """Characters that the column needs: its cells stay on one line, its title may wrap."""
+    texts = [*column.title.split(), *(_cells(row, [column])[0] for row in rows)]
+    return max(map(len, texts))
+
+
+def _table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        title = textwrap.fill(column.title, _width(rows, column), break_long_words=False)
+        table.add_column(title, justify="right", vertical="bottom", no_wrap=True)
+    for row in rows:
+        table.add_row(row.label, *_cells(row, columns))
+    return table
+
+
+def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
+    if not row.runs:
+        return ["failed", *["" for _ in columns[1:]]]
+    return [column.cell(row.runs) for column in columns]

@@ -1,0 +1,162 @@
+"""Reads a run's directory back into typed tables, whether the run has ended or still goes on.
+
+Every analysis (compare, report, diagnose) starts here and sees nothing else of a run. This module
+knows files and records; it computes no figure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from paceline import events, trace
+from paceline.errors import UsageError
+
+_DECISIONS = (*events.Fact.__args__, *events.Order.__args__)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTrace:
+    """What one worker recorded, in its own order. ``close`` is None while it runs, or if it died."""
+
+    rank: int
+    setup: trace.Setup | None
+    steps: tuple[trace.Step, ...]
+    passes: tuple[trace.Pass, ...]
+    metrics: tuple[trace.Metric, ...]
+    notes: tuple[trace.Note, ...]
+    close: trace.Close | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run as recorded. ``decisions``: the policy's facts and orders in the coordinator's serial
+    order, empty where no server decided. ``summary``: ``run.json``, empty until the run has ended.
+    """
+
+    directory: Path
+    ranks: tuple[RankTrace, ...]
+    decisions: tuple[Any, ...]
+    server_notes: tuple[trace.Note, ...]
+    summary: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The directory's name: how people call the run."""
+        return self.directory.resolve().name
+
+    @property
+    def setup(self) -> trace.Setup:
+        """What the run was made of, as its lowest rank said it."""
+        return next(rank.setup for rank in self.ranks if rank.setup is not None)
+
+    @property
+    def notes(self) -> list[trace.Note]:
+        """Notices of all processes in order of time."""
+        notes = [*self.server_notes, *(note for rank in self.ranks for note in rank.notes)]
+        return sorted(notes, key=lambda note: note.time_s)
+
+    @property
+    def metrics(self) -> Sequence[trace.Metric]:
+        """The run's logged metrics: those of the lowest rank that logged any."""
+        return next((rank.metrics for rank in self.ranks if rank.metrics), ())
+
+
+def read_run(directory: Path | str) -> Run:
+    """The run recorded in ``directory``.
+
+    Raises :class:`UsageError` if there is none, if it has recorded nothing yet, or if it was
+    written in a format this version does not know.
+    """
+    directory = Path(directory)
+    files = rank_files(directory)
+    if not files:
+        raise UsageError(
+            f"{directory}: no run here (no rank-*.jsonl). "
+            "Give the directory that 'paceline run' printed, such as runs/20260101-120000-train."
+        )
+    ranks = tuple(_rank_trace(rank, read_records(path)) for rank, path in files)
+    if all(rank.setup is None for rank in ranks):
+        raise UsageError(f"{directory}: the run has recorded nothing yet; try again in a moment.")
+    server = directory / "server.jsonl"
+    records = read_records(server) if server.exists() else []
+    return Run(
+        directory=directory,
+        ranks=ranks,
+        decisions=tuple(record for record in records if isinstance(record, _DECISIONS)),
+        server_notes=_only(records, trace.Note),
+        summary=_summary(directory / "run.json"),
+    )
+
+
+def find_runs(path: Path | str) -> list[Path]:
+    """Run directories at ``path``: itself, or those directly inside (the output of a compare)."""
+    path = Path(path)
+    if rank_files(path) or not path.is_dir():
+        return [path]
+    inside = sorted(child for child in path.iterdir() if child.is_dir() and rank_files(child))
+    return inside or [path]
+
+
+def rank_files(directory: Path) -> list[tuple[int, Path]]:
+    """(rank, file) of every worker that recorded in ``directory``, in rank order."""
+    files = directory.glob("rank-*.jsonl")
+    named = [(path.stem.removeprefix("rank-"), path) for path in files]
+    return sorted((int(number), path) for number, path in named if number.isdigit())
+
+
+def read_records(path: Path) -> list[trace.Record]:
+    """The records of one trace file; a torn last line is ignored (the writer may be at it)."""
+    records: list[trace.Record] = []
+    with path.open("rb") as lines:
+        try:
+            for record in trace.decode_lines(lines):
+                _check_version(path, record)
+                records.append(record)
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            where = f"{path}, line {len(records) + 1}"
+            raise UsageError(f"{where}: not a record of a paceline trace ({error}).") from error
+    return records
+
+
+def _check_version(path: Path, record: trace.Record) -> None:
+    if isinstance(record, trace.Header) and record.format_version != trace.FORMAT_VERSION:
+        raise UsageError(
+            f"{path}: trace format {record.format_version}, but this paceline reads format "
+            f"{trace.FORMAT_VERSION}. Read it with the version of paceline that wrote it."
+        )
+
+
+def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
+    setups, closes = _only(records, trace.Setup), _only(records, trace.Close)
+    return RankTrace(
+        rank=rank,
+        setup=setups[0] if setups else None,
+        steps=_only(records, trace.Step),
+        passes=_only(records, trace.Pass),
+        metrics=_only(records, trace.Metric),
+        notes=_only(records, trace.Note),
+        close=closes[-1] if closes else None,
+    )
+
+
+def _only(records: Sequence[trace.Record], kind: type[R]) -> tuple[R, ...]:
+    return tuple(record for record in records if isinstance(record, kind))
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        summary: dict[str, Any] = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}: not JSON ({error}).") from error
+    return summary
