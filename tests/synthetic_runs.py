@@ -154,16 +154,27 @@ def _records(
         compute_s = finish_s - start_s - 0.003
         steps[rank].append(
             step(
-                time_s=start_s, clock=clock, version=version, gate_s=gate_s, lag=lag, loss=loss,
-                forward_s=compute_s / 3, backward_s=2 * compute_s / 3, pull_s=0.001, data_s=0.0005,
-                exchange_s=0.0015, weight=ring.weight,
-            )  # fmt: skip
+                time_s=start_s,
+                clock=clock,
+                version=version,
+                gate_s=gate_s,
+                lag=lag,
+                loss=loss,
+                forward_s=compute_s / 3,
+                backward_s=2 * compute_s / 3,
+                pull_s=0.001,
+                data_s=0.0005,
+                exchange_s=0.0015,
+                weight=ring.weight,
+            )
         )
     return steps, decisions
 
 
 def _start(rank: int, clock: int, version: int) -> events.Start:
-    return events.Start(rank=rank, clock=clock, version=version, batches=(clock,), reason="gate open")
+    return events.Start(
+        rank=rank, clock=clock, version=version, batches=(clock,), reason="gate open"
+    )
 
 
 def _update(rank: int, clock: int, version: int, lag: int) -> events.Update:

@@ -21,7 +21,7 @@ from paceline.runs import RankTrace, Run
 class Figures:
     """Figures of one run. None: the traces do not say.
 
-    ``wall_s``: from the first window's start to the last pass's end over all workers, so without the
+    ``run``: its directory. ``wall_s``: from the first window's start to the last pass's end over all workers, so without the
     start of processes. ``samples``: in updates that were applied; ``samples_per_s``: over wall time.
     ``effective_batch``: samples of one window of every worker (workers x accumulate x batch),
     ``samples_per_update``: of one optimizer step. Shares are of all workers' time inside passes.
@@ -73,7 +73,7 @@ def figures_of(run: Run, target: Target | None = None) -> Figures:
     share = shares([phases_of(rank, timed[rank.rank]) for rank in run.ranks])
     wall_s = end_s - start_s
     return Figures(
-        run=run.name,
+        run=str(run.directory),
         strategy=setup.strategy,
         topology=setup.topology,
         workers=setup.world_size,

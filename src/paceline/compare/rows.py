@@ -72,3 +72,25 @@ def check_seeds(runs: Sequence[Figures]) -> None:
                 "torch.manual_seed(0)): delete that call, or write {seed} among its arguments "
                 "('train.py --seed {seed}') and seed with it."
             )
+
+
+def label_of(figures: Figures) -> str:
+    """What people call the run's row: its strategy, or that it had one worker."""
+    return "1 worker" if figures.workers == 1 else figures.strategy
+
+
+def rows_of(runs: Sequence[Figures]) -> list[Row]:
+    """``runs`` as rows, one a strategy and number of workers, with speed-up where one had one worker.
+
+    The one-worker row comes first; the others keep the order in which they appear.
+    """
+    grouped: dict[tuple[int, str], list[Figures]] = {}
+    for figures in runs:
+        grouped.setdefault((figures.workers, label_of(figures)), []).append(figures)
+    many = len({workers for workers, _ in grouped if workers > 1}) > 1
+    rows = [
+        Row(label=f"{label}, {n} workers" if many and n > 1 else label, runs=tuple(group))
+        for (n, label), group in grouped.items()
+    ]
+    rows.sort(key=lambda row: row.runs[0].workers > 1)
+    return with_speed_up(rows, rows[0]) if rows and rows[0].runs[0].workers == 1 else rows
