@@ -1,0 +1,86 @@
+"""``paceline run``: the command line of :mod:`paceline.launch.run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+OVERRIDES = ("accumulate", "clip_norm", "evict_after_s")
+EPILOG = """
+\b
+Example:
+  paceline run -n 4 --strategy ssp:3 --seed 1 train.py --lr 0.1 --name run-{seed}
+
+\b
+Exit codes:
+  0    the run finished (workers lost on the way are named)
+  1    a worker failed; the others were stopped
+  2    a value on the command line is wrong; nothing was started
+  3    stopped: a worker or the server was lost, and the strategy needs it
+  130  Ctrl-C (143: SIGTERM); what was recorded is kept
+"""
+
+
+@click.command(
+    context_settings={"allow_interspersed_args": False, "max_content_width": 100}, epilog=EPILOG
+)
+@click.option("-n", "--workers", type=int, help="Worker processes. [default: 1, or the cluster's]")
+@click.option("--strategy", metavar="WORD", help="sync, async, ssp:3, backup:1, ...")
+@click.option("--accumulate", type=click.IntRange(1), help="Micro-batches that make one update.")
+@click.option(
+    "--clip-norm", type=click.FloatRange(0, min_open=True), help="Largest norm of a gradient."
+)
+@click.option(
+    "--evict-after",
+    "evict_after_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Silence after which a worker is given up.",
+)
+@click.option("--lr-factor", type=float, default=1.0, help="Multiplies every learning rate.")
+@click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")
+@click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
+@click.option("--seed", type=int, default=0, help="Of random, numpy, torch; {seed} in ARGS.")
+@click.option("--threads", type=int, help="Threads of a worker. [default: cores // workers]")
+@click.option("--quiet", is_flag=True, help="Say only what went wrong.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the summary; workers' output to stderr."
+)
+@click.argument("script", type=Path)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(as_json: bool, **options: Any) -> None:
+    """Run SCRIPT on several worker processes of this machine and watch over them.
+
+    What is said here beats what the script says. ARGS go to the script untouched, except that
+    {seed} in them is replaced. Each line of output carries the rank it came from; the launcher's
+    own words go to stderr.
+    """
+    from paceline.launch.run import run
+
+    result = run(_request(options), stdout=sys.stderr if as_json else None)
+    if as_json:
+        click.echo((result.out / "run.json").read_text(), nl=False)
+    sys.exit(result.exit_code)
+
+
+def _request(options: dict[str, Any]) -> Any:
+    from paceline.launch.request import RunRequest
+
+    overrides = {name: options.pop(name) for name in OVERRIDES}
+    workers = options.pop("workers")
+    return RunRequest(
+        **options,
+        workers=_cluster_size(options["emulate"]) if workers is None else workers,
+        overrides={name: value for name, value in overrides.items() if value is not None},
+    )
+
+
+def _cluster_size(emulate: Path | None) -> int:
+    if emulate is None:
+        return 1
+    from paceline.simulate.cluster import ClusterModel
+
+    return ClusterModel.load(emulate).count

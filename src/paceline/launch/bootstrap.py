@@ -1,0 +1,133 @@
+"""A worker process's entry: become who the launcher says, then run the user's script.
+
+    python -m paceline.launch.bootstrap --launch '<json>' script.py args...
+
+The script sees what ``python script.py args...`` would show it: ``__main__``, ``sys.argv``,
+``sys.path[0]``, tracebacks without our frames. Besides, its randomness is seeded, its threads are
+limited, it ends when its launcher does, and SIGTERM unwinds it (so that what was recorded is kept).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from paceline.errors import StoppedError
+from paceline.launch.context import Launch, install
+from paceline.launch.seeding import seed_everything
+
+EXIT_RAISED = 1
+EXIT_STOPPED = 3
+EXIT_TERMINATED = 128 + signal.SIGTERM
+_PR_SET_PDEATHSIG = 1
+
+
+def encode_launch(launch: Launch) -> str:
+    """The launch as text for a command line."""
+    return json.dumps(asdict(launch), default=str)
+
+
+def decode_launch(text: str) -> Launch:
+    """The launch that :func:`encode_launch` wrote."""
+    fields: dict[str, Any] = json.loads(text)
+    for name in ("out", "emulate"):
+        fields[name] = None if fields[name] is None else Path(fields[name])
+    return Launch(**fields)
+
+
+def main(argv: list[str]) -> NoReturn:
+    """Run ``--launch JSON THREADS script args...`` and exit as the script does."""
+    flag, text, threads, script, *args = argv
+    assert flag == "--launch", argv
+    launch = decode_launch(text)
+    _end_with(launch.launcher_pid)
+    _unwind_on_sigterm()
+    _line_buffered()
+    _limit_threads(int(threads))
+    if launch.seed is not None:
+        seed_everything(launch.seed)
+    install(launch)
+    sys.exit(_run(script, args))
+
+
+def _run(script: str, args: list[str]) -> int | str | None:
+    """Run the script as ``__main__``; the value to hand to ``sys.exit``."""
+    path = os.path.abspath(script)
+    module = _main_module(path)
+    sys.modules["__main__"] = module
+    sys.argv = [script, *args]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(path)
+    try:
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+    except StoppedError as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return EXIT_STOPPED
+    except Exception as error:
+        shown = error.with_traceback(_script_frames(error.__traceback__, path))
+        sys.excepthook(type(shown), shown, shown.__traceback__)
+        return EXIT_RAISED
+    return None
+
+
+def _main_module(path: str) -> ModuleType:
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__loader__ = SourceFileLoader("__main__", path)
+    module.__dict__["__builtins__"] = sys.modules["builtins"]
+    return module
+
+
+def _script_frames(tb: TracebackType | None, path: str) -> TracebackType | None:
+    """The traceback from the script's own first frame on; None if it never ran (syntax error)."""
+    found = tb
+    while found is not None and found.tb_frame.f_code.co_filename != path:
+        found = found.tb_next
+    return found
+
+
+def _end_with(launcher_pid: int | None) -> None:
+    """Have the kernel send SIGTERM when the launcher ends, however it ends (Linux)."""
+    if launcher_pid is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != launcher_pid:
+        sys.exit(EXIT_TERMINATED)
+
+
+def _unwind_on_sigterm() -> None:
+    """SIGTERM ends this process like ``sys.exit``; its forked children keep the default."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(EXIT_TERMINATED)
+
+    signal.signal(signal.SIGTERM, end)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def _line_buffered() -> None:
+    """Whole lines leave at once although the launcher reads through a pipe."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _limit_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    # The imported module, not this __main__, which the script's is about to replace.
+    from paceline.launch import bootstrap
+
+    bootstrap.main(sys.argv[1:])

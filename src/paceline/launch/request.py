@@ -1,0 +1,131 @@
+"""What a user asks of ``paceline run``, checked before anything starts.
+
+Knows which values make sense together; does not know how a run is carried out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError, bad_value
+from paceline.simulate.cluster import ClusterModel
+from paceline.strategies import parse_strategy
+
+MAX_WORKERS = 1024
+MAX_SEED = 2**32 - 1
+"""The largest seed that numpy's global generator takes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """One run of ``script`` on ``workers`` processes of this host.
+
+    ``args``: the script's own, ``{seed}`` in them is replaced. ``strategy`` and ``overrides`` are
+    Worker keywords (``accumulate``, ``clip_norm``, ``evict_after_s``, ...) that beat the script's.
+    ``lr_factor`` multiplies every learning rate at each update. ``emulate``: a ``cluster.toml``
+    whose timing to reproduce. ``out``: a new or empty directory for what is recorded; None: a new
+    one under ``runs/``. ``threads``: per worker, None: cores // workers. ``quiet``: say only what
+    went wrong.
+    """
+
+    script: Path
+    args: tuple[str, ...] = ()
+    workers: int = 1
+    strategy: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    lr_factor: float = 1.0
+    emulate: Path | None = None
+    out: Path | None = None
+    seed: int = 0
+    threads: int | None = None
+    quiet: bool = False
+
+    def script_args(self) -> list[str]:
+        """The script's arguments with ``{seed}`` filled in."""
+        return [arg.replace("{seed}", str(self.seed)) for arg in self.args]
+
+    def worker_overrides(self) -> dict[str, Any]:
+        """The Worker keywords that this request sets."""
+        strategy = {} if self.strategy is None else {"strategy": self.strategy}
+        return {**self.overrides, **strategy}
+
+    def threads_each(self) -> int:
+        """Threads of each worker: as asked, else an equal share of the cores, at least one."""
+        return self.threads or max(1, core_count() // self.workers)
+
+
+def checked(request: RunRequest) -> RunRequest:
+    """The request with its strategy in canonical form. Raises :class:`UsageError`, starts nothing."""
+    _check_script(request.script)
+    _check_whole("workers", request.workers, low=1, high=MAX_WORKERS)
+    _check_whole("seed", request.seed, low=0, high=MAX_SEED)
+    if request.threads is not None:
+        _check_whole("threads", request.threads, low=1, high=1024)
+    if not (isfinite(request.lr_factor) and request.lr_factor > 0):
+        raise bad_value("lr_factor", request.lr_factor, "a number > 0", "1 leaves the rates alone.")
+    _check_emulation(request.emulate, request.workers)
+    if request.strategy is None:
+        return request
+    return replace(request, strategy=str(parse_strategy(request.strategy)))
+
+
+def core_count() -> int:
+    """Cores that this process may use (a container or taskset may allow fewer than there are)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def choose_out(request: RunRequest, *, stamp: str) -> Path:
+    """Create and return the run's directory; never one that already holds something.
+
+    ``stamp``: the start's date and time, for the names under ``runs/``.
+    """
+    if request.out is not None:
+        return _create_asked(request.out)
+    parts = [stamp, request.script.stem, (request.strategy or "").replace(":", "-")]
+    name = "-".join(part for part in parts if part)
+    attempt = 1
+    while True:
+        path = Path("runs") / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            attempt += 1
+        else:
+            return path.resolve()
+
+
+def _create_asked(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"out={str(path)!r}: cannot be created: {error}.") from error
+    if any(path.iterdir()):
+        raise bad_value("out", str(path), "a new or empty directory", "A run is never overwritten.")
+    return path.resolve()
+
+
+def _check_script(script: Path) -> None:
+    if not script.is_file():
+        raise bad_value("script", str(script), "an existing Python file")
+
+
+def _check_whole(field_name: str, value: int, *, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise bad_value(field_name, value, f"a whole number from {low} to {high}")
+
+
+def _check_emulation(path: Path | None, workers: int) -> None:
+    if path is None:
+        return
+    count = ClusterModel.load(path).count
+    if workers > count:
+        raise bad_value(
+            "workers", workers, f"at most {count}", f"{path} describes {count} workers: add some."
+        )

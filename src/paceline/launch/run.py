@@ -1,0 +1,221 @@
+"""Run a script on N worker processes of this host and watch over them: ``paceline run``.
+
+    result = run(RunRequest(script=Path("train.py"), workers=4, strategy="ssp:3"))
+
+Starts the server and the workers, supervises them, leaves a directory with everything recorded and
+nothing else: no process, no temporary file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from paceline import events, trace
+from paceline.launch.context import Launch
+from paceline.launch.memory import PssSampler
+from paceline.launch.observer import observe
+from paceline.launch.output import Console
+from paceline.launch.request import RunRequest, checked, choose_out
+from paceline.launch.signals import CaughtSignals
+from paceline.launch.summary import (
+    RankResult,
+    RunResult,
+    describe_end,
+    describe_start,
+    write_summary,
+)
+from paceline.launch.supervisor import Supervisor
+from paceline.launch.verdict import WorkerEnd, judge
+from paceline.launch.workers import WorkerFactory, WorkerProcess
+
+if TYPE_CHECKING:
+    from paceline.server.process import ServerProcess
+
+MAX_TEMPORARY_PATH = 60
+"""A unix socket's path has at most 107 bytes; a long TMPDIR is left alone for /tmp."""
+
+
+def run(
+    request: RunRequest, *, stdout: TextIO | None = None, stderr: TextIO | None = None
+) -> RunResult:
+    """Carry out ``request`` and say how it ended; blocks until everything has ended.
+
+    Workers' output goes to ``stdout`` and ``stderr`` (None: this process's), prefixed by rank.
+    An interrupted run returns too, with exit code 128 + signal. Raises :class:`UsageError` before
+    anything has started.
+    """
+    request = checked(request)
+    out = choose_out(request, stamp=time.strftime("%Y%m%d-%H%M%S"))
+    start = describe_start(request, started=_now())
+    write_summary(out, start)
+    result = _Runner(request, out, _console(request, stdout, stderr)).run()
+    write_summary(out, describe_end(start, result, ended=_now()))
+    return result
+
+
+class _Runner:
+    """One run: the parts, in the order in which they are started and ended."""
+
+    def __init__(self, request: RunRequest, out: Path, console: Console) -> None:
+        self._request = request
+        self._out = out
+        self._console = console
+
+    def run(self) -> RunResult:
+        started_s = time.monotonic()
+        with ExitStack() as stack:
+            signals = stack.enter_context(CaughtSignals())
+            directory = stack.enter_context(_private_directory())
+            server = self._start_server(directory, stack)
+            supervisor = Supervisor(signals=signals, console=self._console, server=server)
+            self._announce()
+            sampler = self._supervise(supervisor, server, stack)
+        ends = _with_clocks(supervisor.ends(), self._out / "server.jsonl")
+        verdict = judge(ends, caught=signals.first, server_end=supervisor.server_end)
+        wall_s = time.monotonic() - started_s
+        self._conclude(verdict.exit_code, f"{verdict.sentence} ({wall_s:.1f} s)")
+        return RunResult(
+            exit_code=verdict.exit_code,
+            sentence=verdict.sentence,
+            out=self._out,
+            wall_s=wall_s,
+            threads=self._request.threads_each(),
+            ranks=[_rank_result(end) for end in ends],
+            notices=supervisor.notices,
+            peak_pss_bytes=sampler.peak_bytes,
+            peak_pss_bytes_by_process=sampler.peak_by_name,
+        )
+
+    def _start_server(self, directory: Path, stack: ExitStack) -> ServerProcess | None:
+        if self._request.workers == 1:
+            return None
+        from paceline.server.process import start_server
+
+        server = start_server(directory=directory, out=self._out, parent_pid=os.getpid())
+        stack.callback(server.stop)
+        return server
+
+    def _supervise(
+        self, supervisor: Supervisor, server: ServerProcess | None, stack: ExitStack
+    ) -> PssSampler:
+        if server is not None:
+            observer = observe(server.address, workers=self._request.workers)
+            stack.callback(observer.close)
+            supervisor.listen(observer)
+        try:
+            workers = self._start_workers(supervisor, server)
+            sampler = PssSampler(_named_pids(workers, server))
+            sampler.start()
+            stack.callback(sampler.stop)
+            supervisor.watch()
+        finally:
+            supervisor.end()
+        return sampler
+
+    def _start_workers(
+        self, supervisor: Supervisor, server: ServerProcess | None
+    ) -> list[WorkerProcess]:
+        factory = WorkerFactory(self._request, self._launch(server))
+        workers = []
+        for rank in range(self._request.workers):
+            workers.append(factory.start(rank))
+            supervisor.add(workers[-1])
+        return workers
+
+    def _launch(self, server: ServerProcess | None) -> Launch:
+        request = self._request
+        return Launch(
+            world_size=request.workers,
+            server=None if server is None else server.address,
+            out=self._out,
+            overrides=request.worker_overrides(),
+            lr_factor=request.lr_factor,
+            emulate=None if request.emulate is None else request.emulate.resolve(),
+            seed=request.seed,
+            launcher_pid=os.getpid(),
+        )
+
+    def _announce(self) -> None:
+        request = self._request
+        if not request.quiet:
+            self._console.say(
+                f"{request.script.name} on {_count(request.workers, 'worker')}, "
+                f"{_count(request.threads_each(), 'thread')} each, seed {request.seed}; "
+                f"recording in {_short(self._out)}"
+            )
+
+    def _conclude(self, exit_code: int, sentence: str) -> None:
+        if exit_code or not self._request.quiet:
+            self._console.say(sentence)
+
+
+def _console(request: RunRequest, stdout: TextIO | None, stderr: TextIO | None) -> Console:
+    errors = stderr or sys.stderr
+    return Console(
+        stdout=stdout or sys.stdout,
+        stderr=errors,
+        status=not request.quiet and errors.isatty(),
+    )
+
+
+@contextmanager
+def _private_directory() -> Iterator[Path]:
+    """A directory that only this user can enter, removed at the end with all it holds."""
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > MAX_TEMPORARY_PATH:
+        parent = "/tmp"
+    directory = tempfile.mkdtemp(prefix="paceline-", dir=parent)
+    try:
+        yield Path(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _named_pids(workers: Sequence[WorkerProcess], server: ServerProcess | None) -> dict[str, int]:
+    pids = {f"rank {worker.rank}": worker.pid for worker in workers}
+    return pids if server is None else {**pids, "server": server.pid}
+
+
+def _with_clocks(ends: list[WorkerEnd], record: Path) -> list[WorkerEnd]:
+    """The ends of lost workers with the clock at which the server let them go, if it did."""
+    if all(end.fate == "finished" for end in ends) or not record.exists():
+        return ends
+    clocks = dict(_released(record))
+    return [replace(end, clock=clocks.get(end.rank)) for end in ends]
+
+
+def _released(record: Path) -> Iterator[tuple[int, int]]:
+    with record.open("rb") as lines:
+        for line in trace.decode_lines(line for line in lines if line.startswith(b'["release"')):
+            if isinstance(line, events.Release):
+                yield line.rank, line.clock
+
+
+def _rank_result(end: WorkerEnd) -> RankResult:
+    return RankResult(
+        rank=end.rank, pid=end.pid, returncode=end.returncode, fate=end.fate, clock=end.clock
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _short(path: Path) -> str:
+    """The path as seen from here, if it lies below."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
