@@ -21,16 +21,16 @@ from paceline.runs import RankTrace, Run
 class Figures:
     """Figures of one run. None: the traces do not say.
 
-    ``run``: its directory. ``wall_s``: from the first window's start to the last pass's end over all workers, so without the
-    start of processes. ``samples``: in updates that were applied; ``samples_per_s``: over wall time.
-    ``effective_batch``: samples of one window of every worker (workers x accumulate x batch),
-    ``samples_per_update``: of one optimizer step. Shares are of all workers' time inside passes.
-    ``lag_mean``, ``lag_max``: version lag of the applied pushes, one entry a worker. ``lead_max``:
-    largest clock lead at a start. ``peak_bytes``: largest memory of all processes together.
-    ``bytes_per_sample``: payload that workers sent and received. ``lost_pushes``: dropped as late,
-    refused as non-finite, or empty. ``metrics``: last value of each. ``target_s``: from the first
-    window's start; None if there was no target or it was not reached. ``speed_up``, ``efficiency``:
-    see :func:`against`.
+    ``run``: its directory. ``wall_s``: from the first window's start to the last pass's end over all
+    workers, so without the start of processes. ``samples``: in updates that were applied;
+    ``samples_per_s``: over wall time. ``effective_batch``: samples of one window of every worker
+    (workers x accumulate x batch), ``samples_per_update``: of one optimizer step. Shares are of all
+    workers' time inside passes. ``lag_mean``, ``lag_max``: version lag of the applied pushes, one
+    entry a worker. ``lead_max``: largest clock lead at a start. ``peak_bytes``: largest memory of all
+    processes together. ``bytes_per_sample``: payload that workers sent and received.
+    ``lost_pushes``: dropped as late, refused as non-finite, or empty. ``metrics``: last value of
+    each. ``target_s``: from the first window's start; None if there was no target or it was not
+    reached. ``speed_up``, ``efficiency``: see :func:`against`.
     """
 
     run: str
@@ -129,9 +129,8 @@ def interval(run: Run) -> tuple[float, float]:
 
 
 def peak_bytes(run: Run) -> int | None:
-    """Peak of the summed Pss of all processes (``run.json``); None without a launcher's summary."""
-    peak = run.summary.get("peak_pss_bytes")
-    return int(peak) if peak is not None else None
+    """Peak of the summed Pss of all processes, as the launcher sampled it; None if it did not."""
+    return int(run.summary.get("peak_pss_bytes", 0)) or None
 
 
 def _updates(run: Run) -> int:

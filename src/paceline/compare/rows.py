@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.compare.figures import Figures, against, slower_than_one
+from paceline.compare.target import Target
 from paceline.errors import UsageError
 
 
@@ -47,13 +48,18 @@ def mean_and_spread(
     return float(np.mean(values)), spread
 
 
-def remarks(rows: Iterable[Row]) -> list[str]:
-    """What a reader must not overlook: failures, and rows slower than one worker."""
+def remarks(rows: Sequence[Row], target: Target | None = None) -> list[str]:
+    """What a reader must not overlook: failures, rows slower than one worker, an unknown target."""
     found: list[str] = []
     for row in rows:
         found += [f"{row.label}: {failure}" for failure in row.failures]
         if any(map(slower_than_one, row.runs)):
             found.append(f"{row.label}: slower than one worker.")
+    finished = [figures for row in rows for figures in row.runs]
+    if target and finished and not any(target.name in figures.metrics for figures in finished):
+        found.append(
+            f"No run logged {target.name!r}: call worker.log({target.name}=...) in the script."
+        )
     return found
 
 

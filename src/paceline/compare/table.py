@@ -28,7 +28,7 @@ def render(rows: Sequence[Row], target: Target | None = None) -> str:
         parts.append(f"mean ± standard deviation over {seeds} seeds")
     console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
-        console.print(*parts, *remarks(rows), sep="\n")
+        console.print(*parts, *remarks(rows, target), sep="\n")
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
 
 

@@ -125,8 +125,8 @@ def _cycle_s(run: Run) -> float:
 
 
 def _caption(run: Run, offset_s: float, length_s: float) -> str:
-    total_s = float(np.subtract(*reversed(interval(run))))
-    text = f"Shown: {length_s:.2f} s of {total_s:.1f} s, from {offset_s:.2f} s on."
+    first_s, last_s = interval(run)
+    text = f"Shown: {length_s:.2f} s of {last_s - first_s:.1f} s, from {offset_s:.2f} s on."
     if len(run.ranks) > MAX_LANES:
         text += f" The first {MAX_LANES} of {len(run.ranks)} workers."
     return text + " Blank: outside windows, such as evaluation."

@@ -51,7 +51,7 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
         tables=[
             _table(rows, columns) for columns in (result_columns(rows, target), cause_columns())
         ],
-        remarks=remarks(rows),
+        remarks=remarks(rows, target),
         seeds=max(len(row.runs) for row in rows),
         curves=[loss_chart(labelled), *[metric_chart(labelled, n) for n in metric_names(labelled)]],
         lanes=lanes_of(labelled),

@@ -26,7 +26,7 @@ PHASE_COLOURS = {
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
 """Okabe and Ito's palette, told apart by people with any kind of colour vision."""
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "paceline", "path.simplify": True, "font.size": 10,
     "text.color": INK, "axes.edgecolor": GRID, "axes.labelcolor": INK, "xtick.color": INK,
     "ytick.color": INK, "grid.color": GRID, "axes.grid": True, "axes.axisbelow": True,

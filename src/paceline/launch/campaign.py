@@ -1,0 +1,181 @@
+"""Runs one script under several strategies and seeds, one run after another: ``paceline compare``.
+
+There is always a one-worker run to measure against. Seeds are the outer loop, so that an early end
+leaves whole comparisons. How a run is carried out is :mod:`paceline.launch.run`'s business, what its
+figures mean :mod:`paceline.compare`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from paceline.compare.figures import Figures, figures_of
+from paceline.compare.rows import Row, check_seeds, with_speed_up
+from paceline.compare.target import Target
+from paceline.errors import bad_value
+from paceline.launch.request import RunRequest, checked
+from paceline.launch.summary import RunResult
+from paceline.runs import Run, read_run
+from paceline.strategies import parse_strategy
+
+ONE_WORKER = "1 worker"
+FIRST_SIGNAL_EXIT = 128
+LOG_LINES_SHOWN = 15
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What to compare. ``seeds``: how many, from 0. ``out``: holds a directory and a log a run."""
+
+    script: Path
+    args: tuple[str, ...]
+    workers: int
+    strategies: tuple[str, ...]
+    seeds: int
+    emulate: Path | None
+    out: Path
+
+    def cells(self) -> Iterator[Cell]:
+        """Every run, in the order in which they are carried out."""
+        for seed in range(self.seeds):
+            yield Cell(label=ONE_WORKER, workers=1, strategy="sync", seed=seed)
+            for strategy in self.strategies:
+                yield Cell(label=strategy, workers=self.workers, strategy=strategy, seed=seed)
+
+    def request(self, cell: Cell) -> RunRequest:
+        """The run that ``cell`` stands for."""
+        return RunRequest(
+            script=self.script,
+            args=self.args,
+            workers=cell.workers,
+            strategy=cell.strategy,
+            emulate=self.emulate,
+            out=self.out / cell.name,
+            seed=cell.seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One run of a comparison."""
+
+    label: str
+    workers: int
+    strategy: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """As files are called."""
+        return f"{self.label.replace(' ', '-').replace(':', '-')}-seed-{self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellResult:
+    """How a cell ended: with its run and figures, or with a sentence that says why not."""
+
+    cell: Cell
+    run: Run | None = None
+    figures: Figures | None = None
+    failure: str = ""
+    log_tail: str = ""
+    interrupted: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Campaign:
+    """The results so far. ``interrupted``: the user ended it before the last run."""
+
+    results: list[CellResult] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that finished."""
+        return [result.run for result in self.results if result.run is not None]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a run failed by itself."""
+        return any(result.failure for result in self.results) and not self.interrupted
+
+    def rows(self) -> list[Row]:
+        """One row a strategy, the one-worker row first, with speed-up against it."""
+        labels = dict.fromkeys(result.cell.label for result in self.results)
+        rows = [_row(label, self.results) for label in labels]
+        return with_speed_up(rows, rows[0]) if rows else []
+
+
+Execute = Callable[[RunRequest, TextIO], RunResult]
+Tell = Callable[[str], None]
+
+
+def strategies_from(text: str) -> tuple[str, ...]:
+    """``sync,async,ssp:3`` as canonical words, each once. Raises :class:`UsageError`."""
+    words = [word for word in text.split(",") if word.strip()]
+    if not words:
+        raise bad_value("strategies", text, "words with commas between, as in sync,async,ssp:3")
+    return tuple(dict.fromkeys(str(parse_strategy(word)) for word in words))
+
+
+def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -> Campaign:
+    """Run every cell of ``plan`` and collect what came of it; ``tell`` hears of each.
+
+    Raises :class:`UsageError` before the first run for a wrong value, and during the runs if the
+    script seeds itself.
+    """
+    cells = list(plan.cells())
+    for cell in cells:
+        checked(plan.request(cell))
+    campaign = Campaign()
+    try:
+        for number, cell in enumerate(cells, start=1):
+            place = f"[{number}/{len(cells)}] {cell.label}, seed {cell.seed}"
+            tell(f"{place} ...")
+            result = _carry_out_cell(plan, cell, target, execute)
+            campaign.results.append(result)
+            tell(f"{place}: {_summary(result)}")
+            check_seeds([found.figures for found in campaign.results if found.figures])
+            if result.interrupted:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        campaign.interrupted = True
+    return campaign
+
+
+def _carry_out_cell(plan: Plan, cell: Cell, target: Target | None, execute: Execute) -> CellResult:
+    plan.out.mkdir(parents=True, exist_ok=True)
+    log = plan.out / f"{cell.name}.log"
+    with log.open("w", encoding="utf-8") as lines:
+        result = execute(plan.request(cell), lines)
+    if result.exit_code:
+        return CellResult(
+            cell=cell,
+            failure=f"{result.sentence} (see {log})",
+            log_tail=_tail(log),
+            interrupted=result.exit_code >= FIRST_SIGNAL_EXIT,
+        )
+    run = read_run(result.out)
+    return CellResult(cell=cell, run=run, figures=figures_of(run, target))
+
+
+def _summary(result: CellResult) -> str:
+    if result.figures is None:
+        return "\n".join(filter(None, [result.failure, result.log_tail]))
+    return f"{result.figures.wall_s:.1f} s, {result.figures.samples_per_s:,.0f} samples/s"
+
+
+def _row(label: str, results: Sequence[CellResult]) -> Row:
+    own = [result for result in results if result.cell.label == label]
+    return Row(
+        label=label,
+        runs=tuple(result.figures for result in own if result.figures is not None),
+        failures=tuple(f"seed {r.cell.seed}: {r.failure}" for r in own if r.failure),
+    )
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(encoding="utf-8").splitlines()[-LOG_LINES_SHOWN:])
