@@ -9,7 +9,7 @@ behind them; a simulated driver is a fourth implementation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
@@ -130,5 +130,5 @@ class Plane(Protocol):
     def sync_optimizer(self) -> None:
         """Make the user's optimizer hold the state that training has reached (one-sided)."""
 
-    def close(self, reason: str) -> None:
-        """Leave the group: ``"finished"`` or ``"departed"``."""
+    def close(self, reason: Literal["finished", "departed"]) -> None:
+        """Leave the group. The model and the user's optimizer hold what training has reached."""

@@ -1,0 +1,112 @@
+"""Collectives of torch.distributed whose waits can end early, and which never block an exit.
+
+gloo notices a killed peer (and names it by address only) but never a stopped one, so every wait
+here can be interrupted by whoever knows better: the session, whose heartbeats name the rank.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed.distributed_c10d as c10d
+
+TIMEOUT = timedelta(days=7)
+"""Deaths and silence are noticed by heartbeats; a rank that evaluates for an hour is neither."""
+
+POLL_S = 0.0005
+
+
+class Interruptible(Protocol):
+    """How to wait for collectives: what :class:`paceline.worker.session.Session` offers."""
+
+    def wait_for(self, done: threading.Event) -> None:
+        """Block until ``done``, or raise because the run stops."""
+
+    def check(self) -> None:
+        """Raise if the run stops."""
+
+    def explain(self, error: Exception) -> Exception:
+        """What to raise for a broken connection."""
+
+
+class Pending:
+    """A collective under way."""
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+        self.done = threading.Event()
+        work.get_future().add_done_callback(lambda _: self.done.set())
+
+
+class Group:
+    """All workers' process group: gloo for CPU tensors, NCCL for CUDA ones.
+
+    Uses the process's default group, or, where the script has made that one itself, a new group of
+    the same ranks. Every rank has to call every method but ``close`` in the same order.
+    """
+
+    def __init__(
+        self, store: Any, *, rank: int, world_size: int, device: torch.device, waiter: Interruptible
+    ) -> None:
+        self.device = device
+        self._waiter = waiter
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if c10d.is_initialized():
+            self._group = c10d.new_group(backend=backend, timeout=TIMEOUT)
+        else:
+            c10d.init_process_group(
+                backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT
+            )
+            self._group = c10d.group.WORLD
+
+    def start_sum(self, tensor: torch.Tensor) -> Pending:
+        """Begin to replace ``tensor`` by its sum over all ranks."""
+        return self._start(lambda: c10d.all_reduce(tensor, group=self._group, async_op=True))
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Replace ``tensor`` by rank 0's."""
+        source = c10d.get_global_rank(self._group, 0)
+        start = lambda: c10d.broadcast(tensor, source, group=self._group, async_op=True)  # noqa: E731
+        self.finish(self._start(start))
+
+    def finish(self, pending: Pending) -> None:
+        """Block until the collective has ended on this rank.
+
+        Raises what the waiter says if the run stops, or if the connection to a rank broke.
+        """
+        if self.device.type == "cuda":
+            self._poll(pending)
+        else:
+            self._waiter.wait_for(pending.done)
+        try:
+            pending.work.wait()
+        except RuntimeError as error:
+            raise self._waiter.explain(error) from error
+
+    def close(self, *, abandon: bool) -> None:
+        """Destroy the group; ``abandon`` it where a peer may not answer.
+
+        gloo's destructor joins threads that wait for the peer, for ever if that one is stopped:
+        an abandoned group is kept from being destroyed, at exit too, by a reference never returned.
+        """
+        if abandon:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+        else:
+            c10d.destroy_process_group(self._group)
+
+    def _start(self, start: Any) -> Pending:
+        try:
+            return Pending(start())
+        except RuntimeError as error:
+            raise self._waiter.explain(error) from error
+
+    def _poll(self, pending: Pending) -> None:
+        """NCCL calls back once the work is queued, not when it is done; so look."""
+        pause = threading.Event()
+        while not pending.work.is_completed():
+            self._waiter.check()
+            pause.wait(POLL_S)

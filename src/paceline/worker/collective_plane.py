@@ -1,0 +1,237 @@
+"""Synchronous training by collectives: every rank runs the same schedule and the user's optimizer.
+
+Each window costs one sum of the gradients and one small sum of votes, entered by every rank,
+whatever happened to it: what a rank does not have, it brings as zeros. Everything that decides
+(who has data, what was bad, who stops) is read from the summed votes, which are equal everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+import torch
+
+from paceline.gradients.buffer import GradientBuffer
+from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.launch.rendezvous import process_group_store, unique_name
+from paceline.transport.collective import Group, Pending
+from paceline.worker.manifest import Trainable, flat_layout
+from paceline.worker.optimizer_state import step
+from paceline.worker.packing import pack, unpack
+from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
+from paceline.worker.progress import ScheduledPass
+from paceline.worker.session import Session
+from paceline.worker.training import Training
+from paceline.worker.vote import Tally, Vote, ballot, tally
+
+
+class Reducer(Protocol):
+    """Sums a window's gradients over all ranks; may begin before the window is complete."""
+
+    def before_backward(self, *, last: bool) -> None:
+        """A backward pass is about to run, the window's last if ``last``."""
+
+    def launch(self) -> None:
+        """The window is complete: begin with whatever is not under way yet."""
+
+    def finish(self) -> None:
+        """Block until every gradient is the sum over all ranks."""
+
+
+class FlatReducer:
+    """One all-reduce for each type, after the last backward."""
+
+    def __init__(self, group: Group, vectors: list[torch.Tensor]) -> None:
+        self._group = group
+        self._vectors = vectors
+        self._pending: list[Pending] = []
+
+    def before_backward(self, *, last: bool) -> None:
+        return
+
+    def launch(self) -> None:
+        self._pending = [self._group.start_sum(vector) for vector in self._vectors]
+
+    def finish(self) -> None:
+        for pending in self._pending:
+            self._group.finish(pending)
+
+
+class CollectivePlane:
+    """The plane of ``sync:allreduce``."""
+
+    name = "allreduce"
+
+    def __init__(self, session: Session, training: Training) -> None:
+        self._session = session
+        self._training = training
+        self._parameters = training.parameters
+        self._position = Position()
+        self._pass: ScheduledPass | None = None
+        self._left = False
+        self._group = _join(session, self._parameters[0].device)
+        self._buffer = _buffer(training)
+        self._reducer: Reducer = FlatReducer(self._group, self._buffer.vectors)
+        self._bytes = sum(one.numel() * one.itemsize for one in self._parameters)
+        self.broadcast([parameter.data for parameter in self._parameters])
+
+    def position(self) -> Position:
+        return self._position
+
+    def open_pass(self, plan: PassPlan) -> None:
+        self._left = False
+        self._pass = ScheduledPass(
+            plan, rank=self._session.rank, world_size=self._session.world_size
+        )
+
+    def leases(self) -> list[int]:
+        return self._pass.leases() if self._pass and not self._left else []
+
+    def next_window(self) -> Window | None:
+        """The next window, after taking part with nothing in those in which this rank has none."""
+        self._session.check()
+        while self._pass is not None and not self._agreed_end(self._pass):
+            batches = self._pass.window()
+            if batches and not self._left:
+                return Window(
+                    clock=self._position.clock,
+                    version=self._position.version,
+                    batches=batches,
+                    unit=self._pass.plan.unit,
+                )
+            self._round(self._pass, Contribution(weight=0.0, unit=self._pass.plan.unit), 0)
+        self._pass = None
+        return None
+
+    def before_backward(self, *, last: bool) -> None:
+        self._buffer.arm()
+        self._reducer.before_backward(last=last)
+
+    def exchange(self, contribution: Contribution) -> Outcome:
+        assert self._pass is not None, "exchange outside a pass"
+        return self._round(self._pass, contribution, self._pass.computed(contribution.total))
+
+    def end_pass_early(self) -> None:
+        self._left = True
+
+    def read_latest(self) -> int:
+        return self._position.version
+
+    def gather(self, tag: str, payload: bytes) -> list[bytes]:
+        return self._session.gather(tag, payload)
+
+    def broadcast(self, tensors: list[torch.Tensor]) -> None:
+        if tensors:
+            data = pack(tensors).to(self._group.device)
+            self._group.broadcast(data)
+            unpack(data, tensors)
+
+    def sync_optimizer(self) -> None:
+        return
+
+    def close(self, reason: Literal["finished", "departed"]) -> None:
+        self._pass = None
+        self._buffer.close()
+        try:
+            self._session.close(reason)
+        finally:
+            self._group.close(abandon=self._session.stopped)
+
+    def _agreed_end(self, current: ScheduledPass) -> bool:
+        """Whether all ranks know the pass to be over, by a total that is the same for all."""
+        return current.plan.split and current.plan.total is not None and current.exhausted()
+
+    def _round(self, current: ScheduledPass, contribution: Contribution, batches: int) -> Outcome:
+        """One window of all ranks: sum gradients and votes, then apply or skip, alike everywhere."""
+        began_s = self._training.clock_s()
+        result = self._agree(contribution, batches)
+        norm, reason = self._apply(result, contribution.unit)
+        self._buffer.clear()
+        current.advance()
+        if result.batches == 0 or result.stop:
+            self._pass = None
+        applied = norm is not None
+        self._position = Position(
+            version=self._position.version + applied,
+            clock=self._position.clock + 1,
+            progress=self._position.progress + result.batches * applied,
+        )
+        return Outcome(
+            applied=applied,
+            reason=reason,
+            version=self._position.version,
+            clock=self._position.clock,
+            norm=norm,
+            progress=self._position.progress,
+            exchange_s=self._training.clock_s() - began_s,
+            sent_bytes=self._bytes,
+            received_bytes=self._bytes,
+        )
+
+    def _agree(self, contribution: Contribution, batches: int) -> Tally:
+        if contribution.weight == 0:
+            self._buffer.discard()
+        vote = Vote(
+            weight=contribution.weight,
+            batches=batches,
+            bad=self._buffer.first_bad(),
+            stop=contribution.stop,
+            used=self._buffer.used(),
+        )
+        self._buffer.fill_unused()
+        world_size = self._session.world_size
+        numbers = ballot(vote, rank=self._session.rank, world_size=world_size)
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self._group.device)
+        self._reducer.launch()
+        counted = self._group.start_sum(sums)
+        self._reducer.finish()
+        self._group.finish(counted)
+        return tally(sums.tolist(), world_size=world_size)
+
+    def _apply(self, result: Tally, unit: float) -> tuple[float | None, str]:
+        """The norm of the gradient if it was applied, else None; and why. Equal on all ranks."""
+        if result.bad:
+            return None, _blame(result, self._training.trainables)
+        if result.weight == 0:
+            return None, "nothing was computed in this window"
+        self._buffer.divide(result.weight / unit)
+        self._buffer.show(result.used)
+        norm = clip_by_norm(self._parameters, self._training.clip_norm)
+        if not math.isfinite(norm):
+            bad = first_non_finite(self._parameters)
+            if bad is not None:
+                return (
+                    None,
+                    f"the summed gradient of {self._training.trainables[bad].name} overflowed",
+                )
+            if self._training.clip_norm is not None:
+                return None, "the gradient's norm overflowed"
+        step(self._training)
+        return norm, "all ranks"
+
+
+def _join(session: Session, device: torch.device) -> Group:
+    names = session.gather("process-group", unique_name().encode())
+    return Group(
+        process_group_store(session.rendezvous, names[0].decode()),
+        rank=session.rank,
+        world_size=session.world_size,
+        device=device,
+        waiter=session,
+    )
+
+
+def _buffer(training: Training) -> GradientBuffer:
+    layout = flat_layout(training.trainables)
+    device = training.parameters[0].device
+    # Over-allocated by one line, so that the first view starts on a 64-byte boundary anywhere.
+    raw = torch.zeros(layout.total_bytes + 64, dtype=torch.uint8, device=device)
+    start = -raw.data_ptr() % 64
+    memory = raw[start : start + layout.total_bytes]
+    return GradientBuffer(layout, memory, training.parameters)
+
+
+def _blame(result: Tally, trainables: list[Trainable]) -> str:
+    rank, place = result.bad[0]
+    return f"the gradient of {trainables[place].name} is not finite on rank {rank}"

@@ -1,0 +1,141 @@
+"""One worker on its own: the user's optimizer, and not a bit different from a plain loop.
+
+Gradients stay where autograd puts them. They are divided only if the window's weight asks for it,
+and a window with a NaN or an infinity in it is skipped, counted and named.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Literal
+
+import torch
+
+from paceline.gradients.buffer import stray_backward
+from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.worker.optimizer_state import step
+from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
+from paceline.worker.progress import ScheduledPass
+from paceline.worker.training import Training
+
+
+class LocalPlane:
+    """The plane of a single worker, under every strategy (they are all the same at N=1)."""
+
+    name = "local"
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._parameters = training.parameters
+        self._position = Position()
+        self._pass: ScheduledPass | None = None
+        self._armed = False
+        self._handles = [
+            one.parameter.register_post_accumulate_grad_hook(partial(self._accumulated, one.name))  # type: ignore[no-untyped-call]
+            for one in training.trainables
+        ]
+
+    def position(self) -> Position:
+        return self._position
+
+    def open_pass(self, plan: PassPlan) -> None:
+        self._pass = ScheduledPass(plan, rank=0, world_size=1)
+
+    def leases(self) -> list[int]:
+        return self._pass.leases() if self._pass else []
+
+    def next_window(self) -> Window | None:
+        if self._pass is None:
+            return None
+        batches = self._pass.window()
+        if not batches:
+            self._pass = None
+            return None
+        return Window(
+            clock=self._position.clock,
+            version=self._position.version,
+            batches=batches,
+            unit=self._pass.plan.unit,
+        )
+
+    def before_backward(self, *, last: bool) -> None:
+        self._armed = True
+
+    def exchange(self, contribution: Contribution) -> Outcome:
+        assert self._pass is not None, "exchange outside a pass"
+        began_s = self._training.clock_s()
+        batches = self._pass.computed(contribution.total)
+        norm, reason = self._apply(contribution)
+        self._clear()
+        self._pass.advance()
+        if contribution.stop:
+            self._pass = None
+        applied = norm is not None
+        self._position = Position(
+            version=self._position.version + applied,
+            clock=self._position.clock + 1,
+            progress=self._position.progress + batches * applied,
+        )
+        return Outcome(
+            applied=applied,
+            reason=reason,
+            version=self._position.version,
+            clock=self._position.clock,
+            norm=norm,
+            progress=self._position.progress,
+            exchange_s=self._training.clock_s() - began_s,
+        )
+
+    def end_pass_early(self) -> None:
+        self._pass = None
+
+    def read_latest(self) -> int:
+        return self._position.version
+
+    def gather(self, tag: str, payload: bytes) -> list[bytes]:
+        return [payload]
+
+    def broadcast(self, tensors: list[torch.Tensor]) -> None:
+        return
+
+    def sync_optimizer(self) -> None:
+        return
+
+    def close(self, reason: Literal["finished", "departed"]) -> None:
+        self._pass = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _apply(self, contribution: Contribution) -> tuple[float | None, str]:
+        """The norm of the gradient if it was applied, else None; and why."""
+        if contribution.weight == 0:
+            return None, "nothing was computed in this window"
+        self._divide(contribution.weight / contribution.unit)
+        norm = clip_by_norm(self._parameters, self._training.clip_norm)
+        if not math.isfinite(norm):
+            bad = first_non_finite(self._parameters)
+            if bad is not None:
+                return None, f"the gradient of {self._training.trainables[bad].name} is not finite"
+            if self._training.clip_norm is not None:
+                return None, "the gradient's norm overflowed"
+        step(self._training)
+        return norm, "alone"
+
+    def _divide(self, divisor: float) -> None:
+        if divisor == 1.0:
+            return
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad.div_(divisor)
+
+    def _clear(self) -> None:
+        self._armed = False
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _accumulated(self, name: str, parameter: torch.Tensor) -> None:
+        if not self._armed:
+            parameter.grad = None
+            raise stray_backward(name)

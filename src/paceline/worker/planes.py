@@ -1,0 +1,36 @@
+"""Opening the plane that a strategy and a topology ask for, after refusing what it cannot train."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from paceline.worker.collective_plane import CollectivePlane
+from paceline.worker.local_plane import LocalPlane
+from paceline.worker.manifest import refuse_for_group, refuse_for_server
+from paceline.worker.plane import Plane
+from paceline.worker.server_plane import ServerPlane
+from paceline.worker.session import Session
+from paceline.worker.training import Training
+
+PlaneName = Literal["local", "allreduce", "server"]
+
+
+def refuse(name: PlaneName, training: Training) -> None:
+    """Raises UsageError, with the remedy, for what the plane ``name`` cannot train."""
+    if name != "local":
+        refuse_for_group(training.model, training.trainables)
+    if name == "server":
+        refuse_for_server(training.optimizer, training.trainables)
+
+
+def open_plane(name: PlaneName, training: Training, session: Session | None) -> Plane:
+    """The plane, with rank 0's trainable parameters in the model. ``session``: None if local.
+
+    Every rank has to call it. Raises UsageError as :func:`refuse` does, and StoppedErrors.
+    """
+    refuse(name, training)
+    if session is None:
+        return LocalPlane(training)
+    if name == "allreduce":
+        return CollectivePlane(session, training)
+    return ServerPlane(session, training)

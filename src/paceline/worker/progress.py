@@ -1,0 +1,66 @@
+"""Where a worker stands in a pass whose batches follow from the schedule alone.
+
+Used where nobody hands batches out: one worker alone, and the collective plane, on which every
+rank computes the same schedule. Knows no gradients and no other rank.
+"""
+
+from __future__ import annotations
+
+from paceline.policy.schedule import window_batches
+from paceline.worker.plane import PassPlan
+
+
+class ScheduledPass:
+    """One pass, seen from ``rank``. ``total`` may become known late, when a stream ends."""
+
+    def __init__(self, plan: PassPlan, *, rank: int, world_size: int) -> None:
+        self.plan = plan
+        self.update = 0
+        self._total = plan.total
+        self._rank, self._world_size = (rank, world_size) if plan.split else (0, 1)
+        self._leased_updates = 0
+        self._outstanding: list[int] = []
+
+    def window(self) -> tuple[int, ...]:
+        """This rank's batches of the current update; empty if it has none."""
+        return self._batches(self.update)
+
+    def exhausted(self) -> bool:
+        """Whether no worker has a batch of the current update, as far as ``total`` is known."""
+        if self._total is None:
+            return False
+        return self.update * self.plan.window * self._world_size >= self._total
+
+    def computed(self, total: int | None) -> int:
+        """How many batches the current window turned out to have, ``total`` being what is known now."""
+        if total is not None:
+            self._total = total
+        return len(self.window())
+
+    def advance(self) -> None:
+        """The current update is decided."""
+        done = self.window()
+        self._outstanding = [batch for batch in self._outstanding if batch not in done]
+        self.update += 1
+
+    def leases(self) -> list[int]:
+        """Batches not named before, so that up to ``depth`` undecided ones are known ahead."""
+        fresh: list[int] = []
+        self._leased_updates = max(self._leased_updates, self.update)
+        while len(self._outstanding) + len(fresh) < self.plan.depth:
+            batches = self._batches(self._leased_updates)
+            if not batches:
+                break
+            fresh += batches
+            self._leased_updates += 1
+        self._outstanding += fresh
+        return fresh
+
+    def _batches(self, update: int) -> tuple[int, ...]:
+        return window_batches(
+            rank=self._rank,
+            world_size=self._world_size,
+            window=self.plan.window,
+            update=update,
+            total=self._total,
+        )

@@ -1,0 +1,221 @@
+"""Training by the parameter server: its coordinator decides, its shards apply.
+
+Parameters and gradients of this worker lie in one region of memory that the server maps too: the
+model's parameters are views of the first part, gradients are accumulated in the second. Messages
+say whose turn it is; between a request and its reply the region is the server's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+from paceline.gradients.buffer import GradientBuffer
+from paceline.strategies import is_joint
+from paceline.transport.messages import (
+    Decided,
+    Ended,
+    Fetch,
+    Open,
+    OpenPass,
+    OptimizerSpec,
+    Push,
+    Read,
+    Ready,
+)
+from paceline.transport.shared_memory import Region
+from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
+from paceline.worker.optimizer_state import dump_state, load_state
+from paceline.worker.packing import pack, unpack
+from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
+from paceline.worker.session import Session
+from paceline.worker.training import Training
+
+BROADCAST_BYTES = 16 * 2**20
+"""Buffers travel through the server in pieces of this size, well below a message's limit."""
+
+
+class ServerPlane:
+    """The plane of every strategy that has a server: ``sync:server``, ``backup``, ``ssp``, ``async``."""
+
+    name = "server"
+
+    def __init__(self, session: Session, training: Training) -> None:
+        self._session = session
+        self._training = training
+        self._joint = is_joint(training.strategy)
+        self._plan: PassPlan | None = None
+        self._leases: list[int] = []
+        self._pulled_bytes = 0
+        parameters = training.parameters
+        self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
+        layout = flat_layout(training.trainables)
+        self._region = Region.create(2 * layout.total_bytes)
+        own, gradients = self._region.memory.split(layout.total_bytes)
+        self._buffer = GradientBuffer(layout, gradients, parameters)
+        _move(parameters, layout.views(own))
+        self._groups = self._hyperparameters()
+        opened = session.request(self._opening())
+        self._position = Position(version=opened.version, clock=opened.clock)
+
+    def position(self) -> Position:
+        return self._position
+
+    def open_pass(self, plan: PassPlan) -> None:
+        self._plan = plan
+        self._leases = []
+        self._request_pass(plan, plan.depth)
+
+    def leases(self) -> list[int]:
+        fresh, self._leases = self._leases, []
+        return fresh
+
+    def next_window(self) -> Window | None:
+        if self._plan is None:
+            return None
+        reply = self._session.request(Ready())
+        self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
+        self._pulled_bytes = sum(self._sizes)
+        if isinstance(reply, Ended):
+            self._plan = None
+            return None
+        self._leases += reply.leases
+        return Window(
+            clock=reply.clock,
+            version=reply.version,
+            batches=tuple(reply.batches),
+            unit=self._plan.unit if self._joint else None,
+            gate_s=reply.waited_s,
+            pull_s=reply.copied_s,
+        )
+
+    def before_backward(self, *, last: bool) -> None:
+        self._buffer.arm()
+
+    def exchange(self, contribution: Contribution) -> Outcome:
+        began_s = self._training.clock_s()
+        push = self._push(contribution)
+        decided: Decided = self._session.request(push)
+        self._buffer.clear()
+        self._leases += decided.leases
+        self._position = Position(
+            version=decided.version, clock=decided.clock, progress=decided.progress
+        )
+        return Outcome(
+            applied=decided.applied,
+            reason=decided.reason,
+            version=decided.version,
+            clock=decided.clock,
+            norm=decided.norm,
+            lag=decided.lag,
+            progress=decided.progress,
+            wait_s=decided.waited_s,
+            exchange_s=self._training.clock_s() - began_s - decided.waited_s,
+            sent_bytes=self._sent_bytes(push.used),
+            received_bytes=self._pulled_bytes,
+        )
+
+    def end_pass_early(self) -> None:
+        if self._plan is not None:
+            self._request_pass(self._plan, 0)
+
+    def read_latest(self) -> int:
+        version: int = self._session.request(Read()).version
+        return version
+
+    def gather(self, tag: str, payload: bytes) -> list[bytes]:
+        return self._session.gather(tag, payload)
+
+    def broadcast(self, tensors: list[torch.Tensor]) -> None:
+        data = pack(tensors)
+        for number, piece in enumerate(data.split(BROADCAST_BYTES) if len(data) else ()):
+            mine = piece.numpy().tobytes() if self._session.rank == 0 else b""
+            roots = self._session.gather(f"broadcast-{number}", mine)[0]
+            piece.copy_(torch.frombuffer(bytearray(roots), dtype=torch.uint8))
+        unpack(data, tensors)
+
+    def sync_optimizer(self) -> None:
+        state = self._session.request(Fetch()).state
+        load_state(self._training.optimizer, self._training.trainables, state)
+
+    def close(self, reason: Literal["finished", "departed"]) -> None:
+        self._plan = None
+        self._buffer.close()
+        try:
+            if not self._session.stopped:
+                self.sync_optimizer()
+        finally:
+            self._session.close(reason)
+            self._release()
+
+    def _opening(self) -> Open:
+        training = self._training
+        rank0 = self._session.rank == 0
+        return Open(
+            strategy=str(training.strategy),
+            manifest=tensors_of(training.trainables),
+            optimizer=OptimizerSpec(name=type(training.optimizer).__name__, groups=self._groups),
+            clip_norm=training.clip_norm,
+            region_fd=self._region.fd,
+            region_bytes=self._region.memory.numel(),
+            state=dump_state(training.optimizer, training.trainables) if rank0 else None,
+            threads=torch.get_num_threads(),
+        )
+
+    def _hyperparameters(self) -> list[dict[str, Any]]:
+        return hyperparameters(self._training.optimizer, lr_factor=self._training.lr_factor)
+
+    def _request_pass(self, plan: PassPlan, depth: int) -> None:
+        reply = self._session.request(
+            OpenPass(
+                pass_id=plan.pass_id,
+                total=plan.total,
+                window=plan.window,
+                depth=depth,
+                weight=plan.weight,
+                split=plan.split,
+            )
+        )
+        self._leases += reply.batches
+
+    def _push(self, contribution: Contribution) -> Push:
+        if contribution.weight == 0:
+            self._buffer.discard()
+        bad = self._buffer.first_bad()
+        if self._joint:
+            self._buffer.fill_unused()
+        return Push(
+            weight=contribution.weight,
+            unit=contribution.unit,
+            used=self._buffer.used(),
+            bad="" if bad is None else self._training.trainables[bad].name,
+            stop=contribution.stop,
+            total=contribution.total,
+            groups=self._changed_groups(),
+        )
+
+    def _changed_groups(self) -> list[dict[str, Any]] | None:
+        """The groups' hyper-parameters, if they differ from what the server last heard."""
+        groups = self._hyperparameters()
+        if groups == self._groups:
+            return None
+        self._groups = groups
+        return groups
+
+    def _sent_bytes(self, used: bytes) -> int:
+        return sum(size for size, one in zip(self._sizes, used, strict=True) if one or self._joint)
+
+    def _release(self) -> None:
+        """Move the parameters to ordinary memory, so that the model outlives the region."""
+        for one in self._training.trainables:
+            one.parameter.data = one.parameter.data.clone(memory_format=torch.preserve_format)
+        self._region.close()
+
+
+def _move(parameters: list[torch.nn.Parameter], views: list[torch.Tensor]) -> None:
+    """Let the parameters live in ``views``, with the values they have."""
+    with torch.no_grad():
+        for parameter, view in zip(parameters, views, strict=True):
+            view.copy_(parameter)
+            parameter.data = view

@@ -1,0 +1,178 @@
+"""A worker's membership of its run: two connections to the server and one thread that beats.
+
+Planes talk to the server through it (``request``), ranks agree through it (``gather``), and
+whatever waits does so where a Stop from the server can end the wait. It knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Literal
+
+from paceline.errors import PacelineError, PeerLostError, ServerLostError
+from paceline.launch.context import Launch
+from paceline.launch.rendezvous import Rendezvous, find_server
+from paceline.transport.channel import Channel, ChannelClosedError, connect
+from paceline.transport.framing import FrameError
+from paceline.transport.messages import (
+    PROTOCOL_VERSION,
+    Bye,
+    Gather,
+    Hello,
+    Message,
+    Stop,
+    Welcome,
+)
+from paceline.worker.halt import stop_error
+from paceline.worker.heartbeat import Heartbeat
+
+SETTLE_S = 5.0
+"""How long a broken connection waits for the server to say which rank is to blame."""
+
+
+class Session:
+    """Membership of a run. Made by :meth:`connect`; used from the worker's main thread only."""
+
+    def __init__(
+        self, launch: Launch, rendezvous: Rendezvous, data: Channel, heartbeat: Heartbeat
+    ) -> None:
+        self.rank = launch.rank
+        self.world_size = launch.world_size
+        self.rendezvous = rendezvous
+        self._data = data
+        self._heartbeat = heartbeat
+        self._halt = heartbeat.halt
+        self._closed = False
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: _call(forget))
+
+    @classmethod
+    def connect(
+        cls,
+        launch: Launch,
+        *,
+        evict_after_s: float,
+        on_beat: Callable[[], None],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> Session:
+        """Join the run that ``launch`` describes. ``on_beat``: called every second and before the
+        process is ended, from another thread.
+
+        Raises ServerLostError if its server cannot be reached, UsageError if it refuses.
+        """
+        rendezvous = find_server(launch)
+        control, data = (
+            _greet(rendezvous.address, _hello(launch, role, evict_after_s))
+            for role in ("control", "data")
+        )
+        heartbeat = Heartbeat(
+            control, launcher_pid=launch.launcher_pid, clock_s=clock_s, on_beat=on_beat
+        )
+        return cls(launch, rendezvous, data, heartbeat)
+
+    def request(self, message: Message) -> Any:
+        """The server's reply to ``message``.
+
+        Raises PeerLostError, PeerFailedError, EvictedError or ServerLostError if it is to stop.
+        """
+        self._halt.check()
+        try:
+            self._data.send(message)
+            reply = self._data.receive()
+        except (ChannelClosedError, FrameError) as error:
+            raise self.explain(error) from error
+        if isinstance(reply, Stop):
+            self._halt.stop(reply)
+            self._halt.check()
+        return reply
+
+    def gather(self, tag: str, payload: bytes) -> list[bytes]:
+        """All live workers' payloads, in rank order. Every live worker has to call it."""
+        payloads: list[bytes] = self.request(Gather(tag=tag, payload=payload)).payloads
+        return payloads
+
+    def set_phase(self, name: str) -> None:
+        """Say what the main thread does from now on."""
+        self._heartbeat.set_phase(name)
+
+    def check(self) -> None:
+        """Raises if this worker has to stop."""
+        self._halt.check()
+
+    def wait_for(self, done: threading.Event) -> None:
+        """Block until ``done`` is set; raises as soon as this worker has to stop."""
+        self._halt.wait_for(done)
+
+    def explain(self, error: Exception) -> PacelineError:
+        """What to raise for ``error``, a broken connection: the server's reason, if it gives one."""
+        try:
+            self._halt.settle(SETTLE_S)
+        except PacelineError as reason:
+            return reason
+        if isinstance(error, (ChannelClosedError, FrameError)):
+            self._halt.server_lost(str(error))
+            return ServerLostError(f"The server of this run is gone: {error}")
+        return PeerLostError(f"A connection between the workers broke: {error}")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether this worker has been told to stop."""
+        return self._halt.text is not None
+
+    def abort(self, text: str) -> None:
+        """Stop all other workers with ``text``: this one has failed."""
+        if not self._closed:
+            self._heartbeat.abort(text)
+
+    def close(self, reason: Literal["finished", "departed"]) -> None:
+        """Leave the run and end the heartbeat. Twice is once; a stopped run needs no farewell."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self.stopped:
+                self.request(Bye(reason=reason))
+        finally:
+            self._heartbeat.close()
+            self._data.close()
+            self.rendezvous.close()
+
+    def _forget(self) -> None:
+        """In a forked child (a DataLoader's): it must not keep this worker's connections open."""
+        if not self._closed:
+            self._closed = True
+            self._heartbeat.forget()
+            self._data.forget()
+
+
+def _hello(launch: Launch, role: str, evict_after_s: float) -> Hello:
+    assert role in ("control", "data")
+    return Hello(
+        protocol=PROTOCOL_VERSION, role=role, rank=launch.rank, world_size=launch.world_size,
+        pid=os.getpid(), host=socket.gethostname(), evict_after_s=evict_after_s,
+    )  # fmt: skip
+
+
+def _greet(address: str, hello: Hello) -> Channel:
+    try:
+        channel = connect(address)
+        channel.send(hello)
+        reply = channel.receive()
+    except (ChannelClosedError, FrameError) as error:
+        raise ServerLostError(f"No server answers at {address}: {error}") from error
+    if isinstance(reply, Stop):
+        channel.close()
+        raise stop_error(reply)
+    assert isinstance(reply, Welcome), reply
+    return channel
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    bound = method()
+    if bound is not None:
+        bound()
