@@ -1,0 +1,114 @@
+"""The server's end of one connection: never blocks, whatever the other process does or is.
+
+A peer that is stopped in the middle of a frame, or never reads, costs some buffer and nothing else.
+Frames that are none, or a message nobody may send, close this connection with a line in the log.
+What the messages mean is for the ``on_message`` callback.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+
+from paceline.server.loop import READ, WRITE, Loop
+from paceline.transport import channel, messages
+from paceline.transport.framing import FrameDecoder, FrameError
+
+
+class Connection:
+    """Messages in, messages out. ``peer``: who it is, for the log. ``open``: still connected.
+
+    ``trusted``: it has introduced itself with a proper Hello.
+    """
+
+    def __init__(
+        self, raw: socket.socket, loop: Loop, on_message: Callable[[Connection, object], None]
+    ) -> None:
+        raw.setblocking(False)
+        self.peer = "a newcomer"
+        self.open = True
+        self.trusted = False
+        self._socket = raw
+        self._loop = loop
+        self._on_message = on_message
+        self._decoder = FrameDecoder(limit_bytes=messages.MAX_HELLO_BYTES)
+        self._outgoing = bytearray()
+        self._source = loop.add(raw.fileno(), self._on_ready, urgent=True)
+
+    def trust(self, peer: str, *, urgent: bool) -> None:
+        """A proper Hello came: longer frames are taken, and served as ``urgent`` or in turn."""
+        self.peer = peer
+        self.trusted = True
+        self._source.urgent = urgent
+        self._decoder.limit_bytes = messages.MAX_MESSAGE_BYTES
+
+    def send(self, message: messages.Message) -> None:
+        """Send now what the socket takes and the rest when it can; nothing if it is closed."""
+        if not self.open:
+            return
+        data = channel.pack(message)
+        sent = 0 if self._outgoing else self._send_some(data)
+        if sent < len(data) and self.open:
+            self._outgoing += memoryview(data)[sent:]
+            self._loop.expect(self._source, READ | WRITE)
+
+    def drain(self) -> None:
+        """Take in everything the peer had sent (it is dead: no more will come)."""
+        while self.open and self._read():
+            pass
+
+    def close(self) -> None:
+        """Hang up."""
+        if self.open:
+            self.open = False
+            self._loop.remove(self._source)
+            self._socket.close()
+
+    def _on_ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if events & READ and self.open:
+            self._read()
+
+    def _read(self) -> bool:
+        """Read once and hand over what is complete; False if nothing was there."""
+        try:
+            data = self._socket.recv(channel.RECEIVE_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return False
+        self._decoder.feed(data)
+        self._dispatch()
+        return True
+
+    def _dispatch(self) -> None:
+        try:
+            while self.open and (body := self._decoder.next_frame()) is not None:
+                self._on_message(self, channel.unpack(body))
+        except FrameError as error:
+            log(f"connection to {self.peer} closed: {error}")
+            self.close()
+
+    def _flush(self) -> None:
+        del self._outgoing[: self._send_some(self._outgoing)]
+        if not self._outgoing:
+            self._loop.expect(self._source, READ)
+
+    def _send_some(self, data: bytes | bytearray) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.close()
+            return 0
+
+
+def log(text: str) -> None:
+    """A line of the server's log, which is its stderr."""
+    print(f"paceline server: {text}", file=sys.stderr, flush=True)

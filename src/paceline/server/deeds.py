@@ -1,0 +1,267 @@
+"""Carries out the policy's orders: gradients applied, versions handed over, workers answered.
+
+If a joint gradient overflows although every push in it was finite, the step is skipped and its
+pushes are answered as not applied. The version counts it all the same: the policy, which never
+sees payloads, had decided the update by then, and a replay will decide it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline import events
+from paceline.policy import Coordinator
+from paceline.server.loop import Loop
+from paceline.server.members import PROGRESS_EVERY_S, Group
+from paceline.server.seats import Seat
+from paceline.server.shards import Part, Shard
+from paceline.transport import messages
+from paceline.transport.framing import FrameError
+from paceline.transport.messages import Stop
+
+OVERFLOW = "the gradient's norm is not finite although every push was; the step is skipped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What the workers whose pushes were decided together are told."""
+
+    applied: bool
+    kind: str
+    reason: str
+    version: int
+    progress: int
+    norm: float | None = None
+    started_s: float
+    applied_s: float = 0.0
+
+
+class Deeds:
+    """Does what the policy orders. ``wake()``: to be called at the times that it asks for."""
+
+    def __init__(
+        self,
+        *,
+        coordinator: Coordinator,
+        shard: Shard,
+        clip_norm: float | None,
+        seats: dict[int, Seat],
+        group: Group,
+        loop: Loop,
+        wake: Callable[[], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._shard = shard
+        self._clip_norm = clip_norm
+        self._seats = seats
+        self._group = group
+        self._loop = loop
+        self._wake = wake
+        self._samples = 0.0
+        self._shown_s = 0.0
+        self._show_due = False
+        self._bad = ""
+        self._deeds: dict[type, Callable[[Any], None]] = {
+            events.Lease: self._end_pass,
+            events.Start: self._start,
+            events.Update: self._update,
+            events.Drop: self._drop,
+            events.Release: self._release,
+            events.Halt: self._halt,
+            events.WakeAt: self._wake_at,
+        }
+
+    def carry_out(self, orders: Sequence[events.Order]) -> None:
+        """Carry out the orders of one fact, in their order.
+
+        Leases come first, so that they travel with whatever reply the same fact brings about.
+        """
+        self._bad = self._bad_pushes()
+        for order in orders:
+            if isinstance(order, events.Lease):
+                self._seats[order.rank].leases.extend(order.batches)
+        for order in orders:
+            self._deeds[type(order)](order)
+
+    def check(self, push: messages.Push) -> None:
+        """Raises FrameError for a push that does not fit the model."""
+        if not self._shard.fits(push.used, push.groups):
+            raise FrameError("a Push that does not fit the model")
+
+    # -------------------------------------------------------------- answers that need no order
+
+    def opened(self, seat: Seat) -> None:
+        """The plane is open: every worker starts from the same parameters."""
+        self._show_version(seat)
+        clock = self._coordinator.clock(seat.member.rank)
+        opened = messages.Opened(version=self._coordinator.version, clock=clock)
+        self._group.reply(seat.member.rank, opened)
+
+    def leased(self, seat: Seat) -> None:
+        """What is leased to the worker so far."""
+        leased = messages.Leased(batches=seat.take_leases(), last=False)
+        self._group.reply(seat.member.rank, leased)
+
+    def latest(self, seat: Seat) -> None:
+        """The latest version, outside any window."""
+        self._show_version(seat)
+        latest = messages.Latest(version=self._coordinator.version)
+        self._group.reply(seat.member.rank, latest)
+
+    def state(self, seat: Seat) -> None:
+        """The optimizer's state."""
+        self._group.reply(seat.member.rank, messages.State(state=self._shard.state()))
+
+    def vacate(self, rank: int) -> None:
+        """Unmap the region of a worker that is gone, unless a push in it is still to be decided."""
+        seat = self._seats.get(rank)
+        if seat is not None and seat.push is None:
+            del self._seats[rank]
+            seat.mapped.region.close()
+
+    # ---------------------------------------------------------------------------------- orders
+
+    def _end_pass(self, order: events.Lease) -> None:
+        if not order.last:
+            return
+        waited_s, copied_s = self._hand_over(self._seats[order.rank])
+        ended = messages.Ended(
+            version=self._coordinator.version, clock=self._coordinator.clock(order.rank),
+            progress=self._coordinator.progress, waited_s=waited_s, copied_s=copied_s,
+        )  # fmt: skip
+        self._group.reply(order.rank, ended)
+
+    def _start(self, order: events.Start) -> None:
+        seat = self._seats[order.rank]
+        waited_s, copied_s = self._hand_over(seat)
+        started = messages.Started(
+            clock=order.clock, version=order.version, batches=list(order.batches),
+            leases=seat.take_leases(), progress=self._coordinator.progress,
+            waited_s=waited_s, copied_s=copied_s,
+        )  # fmt: skip
+        self._group.reply(order.rank, started)
+
+    def _update(self, order: events.Update) -> None:
+        started_s = self._loop.clock_s()
+        seats = [self._seats[rank] for rank in order.ranks]
+        for seat in seats:
+            self._take_groups(seat)
+        applied = self._shard.apply(
+            [_part(seat) for seat in seats if seat.push and seat.push.weight > 0],
+            divisor=order.divisor, lr_scale=order.lr_scale, clip_norm=self._clip_norm,
+        )  # fmt: skip
+        verdict = Verdict(
+            applied=applied.applied,
+            kind="" if applied.applied else "non-finite",
+            reason=order.reason if applied.applied else OVERFLOW,
+            version=order.version,
+            progress=order.progress,
+            norm=applied.norm if applied.applied else None,
+            started_s=started_s,
+            applied_s=self._loop.clock_s() - started_s,
+        )
+        for seat, lag in zip(seats, order.lags, strict=True):
+            self._decide(seat, verdict, lag)
+        self._samples += order.weight
+        self._progressed()
+
+    def _drop(self, order: events.Drop) -> None:
+        seat = self._seats[order.rank]
+        self._take_groups(seat)
+        named = f"{order.reason} ({self._bad})" if order.kind == "non-finite" else order.reason
+        verdict = Verdict(
+            applied=False,
+            kind=order.kind,
+            reason=named,
+            version=self._coordinator.version,
+            progress=self._coordinator.progress,
+            started_s=self._loop.clock_s(),
+        )
+        self._decide(seat, verdict, 0)
+        self._progressed()
+
+    def _release(self, order: events.Release) -> None:
+        member = self._seats[order.rank].member
+        where = f"at clock {order.clock}{_returned(order.returned)}"
+        now_s = self._loop.clock_s()
+        if member.state == "live":
+            silent = f"was silent for {now_s - member.heard_s:.1f} s ({member.doing(now_s)})"
+            self._group.evict(member, f"{member} {silent} and is evicted {where}")
+        elif member.state == "dead":
+            self._group.note("died", member.rank, f"{member} died {where}")
+        elif order.returned:
+            self._group.note("left", member.rank, f"{member} left {where}")
+        self.vacate(order.rank)
+
+    def _halt(self, order: events.Halt) -> None:
+        member = self._group.members[order.rank]
+        how = "died" if member.state == "dead" else "was silent for too long"
+        text = f"{member} {how} ({member.doing(self._loop.clock_s())}): {order.reason}"
+        if member.state == "live":
+            self._group.evict(member, text)
+        self._group.halt(Stop(kind="peer-lost", rank=order.rank, text=text))
+
+    def _wake_at(self, order: events.WakeAt) -> None:
+        self._loop.call_at(order.time_s, self._wake)
+
+    # --------------------------------------------------------------------------------- details
+
+    def _decide(self, seat: Seat, verdict: Verdict, lag: int) -> None:
+        seat.push = None
+        rank = seat.member.rank
+        if seat.member.state != "live":
+            self.vacate(rank)
+            return
+        decided = messages.Decided(
+            applied=verdict.applied, kind=verdict.kind, reason=verdict.reason,
+            version=verdict.version, clock=self._coordinator.clock(rank), lag=lag,
+            norm=verdict.norm, leases=seat.take_leases(), progress=verdict.progress,
+            waited_s=verdict.started_s - seat.asked_s, applied_s=verdict.applied_s,
+        )  # fmt: skip
+        self._group.reply(rank, decided)
+
+    def _take_groups(self, seat: Seat) -> None:
+        """Hyper-parameters hold from the push on that brought them, also if it is dropped."""
+        if seat.push is not None and seat.push.groups is not None:
+            self._shard.set_groups(seat.push.groups)
+
+    def _hand_over(self, seat: Seat) -> tuple[float, float]:
+        """Give the worker the current version: how long it waited for that, and the copy's time."""
+        started_s = self._loop.clock_s()
+        self._show_version(seat)
+        return started_s - seat.asked_s, self._loop.clock_s() - started_s
+
+    def _show_version(self, seat: Seat) -> None:
+        seat.mapped.parameters.copy_(self._shard.memory)
+
+    def _bad_pushes(self) -> str:
+        bad = [(rank, seat.push.bad) for rank, seat in self._seats.items() if seat.push]
+        return ", ".join(f"rank {rank}: {name!r}" for rank, name in sorted(bad) if name)
+
+    def _progressed(self) -> None:
+        if self._group.observers and not self._show_due:
+            self._show_due = True
+            self._loop.call_at(self._shown_s + PROGRESS_EVERY_S, self._show_progress)
+
+    def _show_progress(self) -> None:
+        self._show_due = False
+        self._shown_s = self._loop.clock_s()
+        self._group.show(
+            messages.Progress(
+                version=self._coordinator.version, progress=self._coordinator.progress,
+                live=len(list(self._group.live())), samples=self._samples,
+            )
+        )  # fmt: skip
+
+
+def _part(seat: Seat) -> Part:
+    assert seat.push is not None
+    return Part(gradients=seat.mapped.gradients, used=seat.push.used)
+
+
+def _returned(batches: tuple[int, ...]) -> str:
+    if not batches:
+        return ""
+    return f"; batches {', '.join(map(str, batches))} are handed out again"

@@ -1,0 +1,36 @@
+"""Exchanges of small payloads among all live workers: complete when each of them has sent its own.
+
+Knows ranks and tags; who is live is the caller's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from paceline.transport.messages import Gathered
+
+
+class Gathers:
+    """The exchanges under way. A tag can be used again once its exchange is complete."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, dict[int, bytes]] = {}
+
+    def add(self, tag: str, rank: int, payload: bytes) -> None:
+        """``rank`` takes part in the exchange named ``tag``."""
+        self._pending.setdefault(tag, {})[rank] = payload
+
+    def discard(self, rank: int) -> None:
+        """``rank`` is gone; what it sent into unfinished exchanges goes with it."""
+        for payloads in self._pending.values():
+            payloads.pop(rank, None)
+
+    def complete(self, expected: Collection[int]) -> list[Gathered]:
+        """Take out the exchanges into which all ``expected`` ranks have sent."""
+        done = [tag for tag, got in self._pending.items() if got.keys() >= set(expected)]
+        return [_gathered(self._pending.pop(tag)) for tag in done]
+
+
+def _gathered(payloads: dict[int, bytes]) -> Gathered:
+    ranks = sorted(payloads)
+    return Gathered(ranks=ranks, payloads=[payloads[rank] for rank in ranks])

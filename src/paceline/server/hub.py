@@ -1,0 +1,276 @@
+"""What every run needs, on either plane: joining, exchanging, noticing deaths, stopping everyone.
+
+The hub turns connections into members and hands the server plane's requests to the plane. As long
+as no plane has started (or on the collective plane, where the server has none) a dead or silent
+worker ends the run; afterwards the policy decides. Knows no tensors and imports no torch.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from paceline.server.connection import Connection, log
+from paceline.server.deaths import Deaths
+from paceline.server.gathers import Gathers
+from paceline.server.loop import Loop
+from paceline.server.members import Group, Member
+from paceline.transport.framing import FrameError
+from paceline.transport.messages import (
+    PROTOCOL_VERSION,
+    Abort,
+    Beat,
+    Bye,
+    Fetch,
+    Gather,
+    Gone,
+    Hello,
+    Open,
+    OpenPass,
+    Push,
+    Read,
+    Ready,
+    Stop,
+    Welcome,
+)
+
+PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch)
+
+
+class Plane(Protocol):
+    """The server plane, as the hub sees it."""
+
+    started: bool
+    """Whether the policy decides about members now."""
+
+    def handle(self, member: Member, request: Any) -> None:
+        """One of PLANE_REQUESTS came from ``member``, whose region is now the server's."""
+
+    def heard(self, member: Member) -> None:
+        """A heartbeat came."""
+
+    def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
+        """``member`` (its state already says so) takes part no longer."""
+
+    def close(self) -> None:
+        """The server ends."""
+
+
+class Hub:
+    """Membership of one run. ``make_plane`` builds the server plane when first asked for."""
+
+    def __init__(
+        self, *, loop: Loop, group: Group, make_plane: Callable[[Hello], Plane], linger_s: float
+    ) -> None:
+        self._loop = loop
+        self._group = group
+        self._make_plane = make_plane
+        self._linger_s = linger_s
+        self._busy_s = loop.clock_s()
+        self._deaths = Deaths(loop)
+        self._gathers = Gathers()
+        self._greeting: Hello | None = None
+        self._plane: Plane | None = None
+        self._connections: set[Connection] = set()
+        self._roles: dict[Connection, Member] = {}
+
+    # ------------------------------------------------------------------------ the server's side
+
+    def accept(self, listener: socket.socket) -> None:
+        """Somebody connected."""
+        raw, _ = listener.accept()
+        self._connections.add(Connection(raw, self._loop, self._receive))
+
+    def watch_parent(self, pid: int) -> None:
+        """End the run when process ``pid`` ends."""
+        self._deaths.watch(pid, lambda: self.shut_down("the process that started the run is gone"))
+
+    def shut_down(self, text: str) -> None:
+        """End the run from outside."""
+        self._group.halt(Stop(kind="shutdown", rank=-1, text=text))
+        self._loop.stop()
+
+    def look_around(self) -> None:
+        """A few times a second: who died unseen, who is silent, is anybody left?"""
+        self._deaths.poll()
+        self._connections = {one for one in self._connections if one.open}
+        self._group.observers = [one for one in self._group.observers if one.open]
+        if not self._policy_decides and self._greeting is not None:
+            for member in self._group.silent(self._greeting.evict_after_s):
+                self._lose_silent(member)
+        if self._is_over():
+            self._loop.stop()
+
+    def close(self) -> None:
+        """Hang up on everyone."""
+        for connection in self._connections:
+            connection.close()
+        self._deaths.close()
+        if self._plane is not None:
+            self._plane.close()
+
+    def _is_over(self) -> bool:
+        group = self._group
+        now_s = self._loop.clock_s()
+        if any(True for _ in group.live()):
+            self._busy_s = now_s
+            return False
+        came = self._greeting is not None and len(group.members) == self._greeting.world_size
+        ended = bool(group.members) and (came or group.halted is not None)
+        return ended or now_s - self._busy_s > self._linger_s
+
+    # -------------------------------------------------------------------------------- messages
+
+    def _receive(self, connection: Connection, message: object) -> None:
+        if isinstance(message, Hello):
+            self._greet(connection, message)
+        elif isinstance(message, Abort) and connection.trusted:
+            self._abort(connection, message)
+        elif (member := self._roles.get(connection)) is None:
+            raise FrameError(f"{type(message).__name__} before Hello")
+        elif connection is member.control and isinstance(message, Beat):
+            self._beat(member, message)
+        elif connection is member.data and not member.owed:
+            self._request(member, message)
+        else:
+            raise FrameError(f"unexpected {type(message).__name__}")
+
+    def _request(self, member: Member, request: object) -> None:
+        member.owed = type(request).__name__
+        member.heard_s = self._loop.clock_s()
+        if isinstance(request, Bye):
+            self._bye(member, request)
+        elif member.state == "evicted":
+            text = f"{member} was evicted and is a member no longer"
+            self._group.stop(member, Stop(kind="evicted", rank=member.rank, text=text))
+        elif self._group.halted is not None:
+            self._group.stop(member, self._group.halted)
+        elif isinstance(request, Gather):
+            self._gathers.add(request.tag, member.rank, request.payload)
+            self._finish_gathers()
+        elif isinstance(request, PLANE_REQUESTS):
+            self._plane_of_run().handle(member, request)
+        else:
+            raise FrameError(f"unexpected {member.owed}")
+
+    def _plane_of_run(self) -> Plane:
+        assert self._greeting is not None
+        if self._plane is None:
+            self._plane = self._make_plane(self._greeting)
+        return self._plane
+
+    def _beat(self, member: Member, beat: Beat) -> None:
+        member.phase, member.phase_age_s = beat.phase, beat.phase_age_s
+        member.heard_s = self._loop.clock_s()
+        if self._plane is not None and self._policy_decides and member.state == "live":
+            self._plane.heard(member)
+
+    def _abort(self, connection: Connection, abort: Abort) -> None:
+        member = self._roles.get(connection)
+        rank = -1 if member is None else member.rank
+        who = "the launcher" if member is None else str(member)
+        text = f"{who} failed: {abort.text}"
+        self._group.halt(Stop(kind="peer-failed", rank=rank, text=text))
+
+    # --------------------------------------------------------------------------- coming, going
+
+    def _greet(self, connection: Connection, hello: Hello) -> None:
+        problem = self._objection(hello)
+        if problem:
+            log(
+                f"{hello.role} connection of rank {hello.rank} (pid {hello.pid}) refused: {problem}"
+            )
+            connection.send(Stop(kind="refused", rank=hello.rank, text=problem))
+        elif hello.role == "observer":
+            connection.trust("an observer", urgent=True)
+            self._group.observers.append(connection)
+            connection.send(Welcome(incarnation=0))
+        else:
+            self._attach(connection, hello)
+
+    def _objection(self, hello: Hello) -> str:
+        first = self._greeting or hello
+        member = self._group.members.get(hello.rank)
+        if hello.protocol != PROTOCOL_VERSION:
+            return f"protocol {hello.protocol}: the server speaks {PROTOCOL_VERSION}"
+        if hello.role == "observer":
+            return ""
+        if hello.world_size != first.world_size:
+            return f"world_size={hello.world_size}: rank {first.rank} said {first.world_size}"
+        if not 0 <= hello.rank < hello.world_size:
+            return f"rank={hello.rank}: expected 0 to {hello.world_size - 1}"
+        if member is not None and (member.pid != hello.pid or member.state != "live"):
+            return f"rank {hello.rank} is taken: {member} is or was a member of this run"
+        return ""
+
+    def _attach(self, connection: Connection, hello: Hello) -> None:
+        self._greeting = self._greeting or hello
+        member = self._group.members.get(hello.rank) or self._enter(hello)
+        if getattr(member, hello.role) is not None:
+            raise FrameError(f"a second {hello.role} connection of {member}")
+        setattr(member, hello.role, connection)
+        self._roles[connection] = member
+        connection.trust(f"{member}, {hello.role}", urgent=hello.role == "control")
+        connection.send(self._group.halted or Welcome(incarnation=0))
+
+    def _enter(self, hello: Hello) -> Member:
+        member = Member(rank=hello.rank, pid=hello.pid, heard_s=self._loop.clock_s())
+        self._group.members[hello.rank] = member
+        self._deaths.watch(hello.pid, lambda: self._died(member))
+        self._group.note("joined", member.rank, f"{member} joined")
+        return member
+
+    def _bye(self, member: Member, bye: Bye) -> None:
+        self._group.reply(member.rank, Gone())
+        if member.state == "live":
+            member.state = "left"
+            self._group.note("left", member.rank, f"{member} {bye.reason}")
+            self._gone(member, bye.reason)
+
+    def _died(self, member: Member) -> None:
+        """Its complete last request counts: the push of a worker that then died is a push."""
+        if member.data is not None:
+            member.data.drain()
+        if member.control is not None:
+            member.control.drain()
+        if member.state == "live":
+            member.state = "dead"
+            self._gone(member, "dead")
+
+    def _gone(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
+        self._gathers.discard(member.rank)
+        self._finish_gathers()
+        if self._group.halted is not None:
+            return
+        if self._plane is not None and self._policy_decides:
+            self._plane.leave(member, reason)
+        elif reason == "dead":
+            self._lose(member, f"{member} died, {member.doing(self._loop.clock_s())}")
+
+    def _lose_silent(self, member: Member) -> None:
+        now_s = self._loop.clock_s()
+        silent = f"{member} was silent for {now_s - member.heard_s:.1f} s"
+        text = f"{silent} ({member.doing(now_s)})"
+        self._group.evict(member, f"{text} and is evicted")
+        self._gathers.discard(member.rank)
+        self._lose(member, text)
+
+    def _lose(self, member: Member, text: str) -> None:
+        self._group.halt(Stop(kind="peer-lost", rank=member.rank, text=text))
+
+    @property
+    def _policy_decides(self) -> bool:
+        return self._plane is not None and self._plane.started
+
+    def _finish_gathers(self) -> None:
+        assert self._greeting is not None
+        members = self._group.members
+        expected = [
+            rank
+            for rank in range(self._greeting.world_size)
+            if rank not in members or members[rank].state == "live"
+        ]
+        for gathered in self._gathers.complete(expected):
+            for rank in gathered.ranks:
+                self._group.reply(rank, gathered)

@@ -1,0 +1,80 @@
+"""Checks what workers want the server plane to be, and maps their regions.
+
+A worker's region holds its parameters, then its gradients, both laid out alike. Nothing is mapped
+before its size is known to be right. Knows no policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from paceline.errors import MismatchError, UsageError, bad_value
+from paceline.gradients.layout import FlatLayout, layout_of
+from paceline.server.shards import Gradients, Shard
+from paceline.transport.messages import Open, Tensor
+from paceline.transport.shared_memory import Region
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapped:
+    """A worker's region, as the server sees it: ``parameters`` is uint8, as long as the master."""
+
+    region: Region
+    parameters: torch.Tensor
+    gradients: Gradients
+
+
+def layout_for(opening: Open) -> FlatLayout:
+    """The layout of the manifest. Raises UsageError if types, groups or sizes make no sense."""
+    for tensor in opening.manifest:
+        if tensor.dtype not in _DTYPES:
+            raise bad_value(
+                f"dtype of {tensor.name!r}", tensor.dtype, "one of " + ", ".join(_DTYPES)
+            )
+    _check_groups(opening.manifest, len(opening.optimizer.groups))
+    layout = layout_of([(t.name, t.shape, t.stride, _DTYPES[t.dtype]) for t in opening.manifest])
+    if opening.region_bytes != 2 * layout.total_bytes:
+        needed = f"{2 * layout.total_bytes} (parameters and gradients)"
+        raise bad_value("region_bytes", opening.region_bytes, needed)
+    return layout
+
+
+def map_region(opening: Open, pid: int, layout: FlatLayout) -> Mapped:
+    """Map the region that process ``pid`` offers. Raises UsageError, or OSError if it is gone."""
+    region = Region.open(pid, opening.region_fd, opening.region_bytes)
+    parameters = region.memory[: layout.total_bytes]
+    gradients = Gradients(layout, region.memory[layout.total_bytes :])
+    return Mapped(region=region, parameters=parameters, gradients=gradients)
+
+
+def build_shard(opening: Open, layout: FlatLayout, initial: torch.Tensor) -> Shard:
+    """Parameters (copied from ``initial``) and optimizer, with the state given if there is any."""
+    groups = [tensor.group for tensor in opening.manifest]
+    shard = Shard(layout=layout, initial=initial, spec=opening.optimizer, groups=groups)
+    if opening.state is not None:
+        shard.load_state(opening.state)
+    return shard
+
+
+def check_same(first: Open, other: Open, rank: int) -> None:
+    """Workers have compared in detail; a difference that is left must not reach shared memory."""
+    for field in ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes"):
+        if getattr(first, field) != getattr(other, field):
+            raise MismatchError(
+                f"{field} of rank {rank} is not rank 0's. Give every rank the same."
+            )
+
+
+def _check_groups(manifest: list[Tensor], count: int) -> None:
+    groups = [tensor.group for tensor in manifest]
+    if groups != sorted(groups) or not all(0 <= group < count for group in groups):
+        raise UsageError(f"groups={groups}: expected 0 to {count - 1}, in the optimizer's order.")
+    if not manifest:
+        raise UsageError("manifest=[]: expected at least one trainable parameter.")

@@ -1,0 +1,199 @@
+"""The server plane: requests of workers become facts for the policy, its orders become deeds.
+
+Facts and orders are recorded in the coordinator's serial order. Heartbeats and deadlines are not,
+unless they decided something: a replay takes evictions from their ``Release``. The orders of one
+fact are carried out, in order, before the next fact is fed; nothing here decides.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+import torch
+
+from paceline import events, trace
+from paceline.policy import Coordinator
+from paceline.recorder import Recorder
+from paceline.server.connection import log
+from paceline.server.deeds import Deeds
+from paceline.server.loop import Loop
+from paceline.server.members import Group, Member
+from paceline.server.opening import build_shard, check_same, layout_for, map_region
+from paceline.server.seats import Refusals, Seat
+from paceline.strategies import parse_strategy
+from paceline.transport import messages
+from paceline.transport.framing import FrameError
+from paceline.transport.messages import Hello, Notice, Open, Stop
+
+
+class ServerPlane:
+    """The policy's driver in one run. ``started``: all workers have opened."""
+
+    def __init__(self, *, hello: Hello, group: Group, loop: Loop, recorder: Recorder) -> None:
+        self.started = False
+        self._hello = hello
+        self._group = group
+        self._loop = loop
+        self._recorder = recorder
+        self._openings: dict[int, tuple[Member, Open]] = {}
+        self._seats: dict[int, Seat] = {}
+        self._refusals = Refusals()
+        self._coordinator: Coordinator
+        self._deeds: Deeds
+        self._requests: dict[type, Callable[[Seat, Any], None]] = {
+            messages.OpenPass: self._open_pass,
+            messages.Ready: self._ready,
+            messages.Push: self._push,
+            messages.Read: self._read,
+            messages.Fetch: self._fetch,
+        }
+
+    # ------------------------------------------------------------------------------- the hub's
+
+    def handle(self, member: Member, request: Any) -> None:
+        """A request came from ``member``; its region is the server's until the reply."""
+        if isinstance(request, Open):
+            self._open(member, request)
+        elif (seat := self._seats.get(member.rank)) is None:
+            raise FrameError(f"{type(request).__name__} before Open")
+        else:
+            seat.asked_s = self._now_s()
+            self._requests[type(request)](seat, request)
+
+    def heard(self, member: Member) -> None:
+        """``member`` is alive."""
+        self._feed(events.Tick(time_s=self._now_s(), rank=member.rank))
+
+    def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
+        """``member``, whose state says so already, takes part no longer."""
+        self._feed(events.Leave(time_s=self._now_s(), rank=member.rank, reason=reason))
+        self._deeds.vacate(member.rank)
+
+    def close(self) -> None:
+        """Say at the end what was refused, and unmap the regions."""
+        for rank, sentence in self._refusals.sentences():
+            self._group.note("info", rank, sentence)
+        for seat in self._seats.values():
+            seat.mapped.region.close()
+
+    # -------------------------------------------------------------------------------- opening
+
+    def _open(self, member: Member, opening: Open) -> None:
+        if self.started or member.rank in self._openings:
+            raise FrameError("a second Open")
+        self._openings[member.rank] = (member, opening)
+        if len(self._openings) == self._hello.world_size:
+            self._open_all()
+
+    def _open_all(self) -> None:
+        try:
+            self._set_up()
+        except Exception as error:
+            log(f"cannot open the server plane:\n{traceback.format_exc()}")
+            text = f"the server plane cannot be opened: {error}"
+            self._group.halt(Stop(kind="refused", rank=-1, text=text))
+        else:
+            self._begin()
+
+    def _set_up(self) -> None:
+        _, first = self._openings[0]
+        torch.set_num_threads(first.threads)
+        layout = layout_for(first)
+        for rank, (member, opening) in sorted(self._openings.items()):
+            check_same(first, opening, rank)
+            mapped = map_region(opening, member.pid, layout)
+            self._seats[rank] = Seat(member=member, mapped=mapped)
+        self._coordinator = Coordinator(
+            strategy=parse_strategy(first.strategy),
+            world_size=self._hello.world_size,
+            evict_after_s=self._hello.evict_after_s,
+        )
+        self._deeds = Deeds(
+            coordinator=self._coordinator,
+            shard=build_shard(first, layout, self._seats[0].mapped.parameters),
+            clip_norm=first.clip_norm,
+            seats=self._seats,
+            group=self._group,
+            loop=self._loop,
+            wake=self._wake,
+        )
+
+    def _begin(self) -> None:
+        self._openings.clear()
+        self.started = True
+        for rank in sorted(self._seats):
+            self._feed(events.Join(time_s=self._now_s(), rank=rank))
+        for seat in self._seats.values():
+            self._deeds.opened(seat)
+
+    # -------------------------------------------------------------------------- requests: facts
+
+    def _open_pass(self, seat: Seat, wish: messages.OpenPass) -> None:
+        self._request(seat, wish)
+        self._deeds.leased(seat)
+
+    def _request(self, seat: Seat, wish: messages.OpenPass) -> None:
+        seat.wish = wish
+        self._feed(
+            events.Request(
+                time_s=seat.asked_s, rank=seat.member.rank, pass_id=wish.pass_id, total=wish.total,
+                window=wish.window, depth=wish.depth, weight=wish.weight, split=wish.split,
+            )
+        )  # fmt: skip
+
+    def _ready(self, seat: Seat, _request: messages.Ready) -> None:
+        self._feed(events.Pull(time_s=seat.asked_s, rank=seat.member.rank))
+
+    def _push(self, seat: Seat, push: messages.Push) -> None:
+        self._deeds.check(push)
+        seat.push = push
+        if push.total is not None and seat.wish is not None:
+            self._request(seat, msgspec.structs.replace(seat.wish, total=push.total))
+        self._judge(seat, push)
+        self._feed(
+            events.Push(
+                time_s=seat.asked_s, rank=seat.member.rank, weight=push.weight, unit=push.unit,
+                finite=not push.bad, stop=push.stop,
+            )
+        )  # fmt: skip
+
+    def _judge(self, seat: Seat, push: messages.Push) -> None:
+        """Name whose gradient of what is not finite: each time in the trace, once to the user."""
+        rank = seat.member.rank
+        if not push.bad:
+            self._refusals.finite(rank)
+            return
+        text = f"{seat.member} pushed a gradient of {push.bad!r} that is not finite"
+        note = trace.Note(time_s=seat.asked_s, kind="non-finite", rank=rank, text=text)
+        self._recorder.write(note)
+        if self._refusals.refused(rank, push.bad):
+            self._group.show(Notice(kind="info", rank=rank, text=text))
+
+    def _read(self, seat: Seat, _request: messages.Read) -> None:
+        self._deeds.latest(seat)
+
+    def _fetch(self, seat: Seat, _request: messages.Fetch) -> None:
+        self._deeds.state(seat)
+
+    # ------------------------------------------------------------------------------- the policy
+
+    def _feed(self, fact: events.Fact) -> None:
+        if self._group.halted is not None:
+            return
+        orders = list(self._coordinator.feed(fact))
+        decided = [order for order in orders if not isinstance(order, events.WakeAt)]
+        if decided or not isinstance(fact, events.Tick):
+            self._recorder.write(fact)
+        for order in decided:
+            self._recorder.write(order)
+        self._deeds.carry_out(orders)
+
+    def _wake(self) -> None:
+        self._feed(events.Tick(time_s=self._now_s()))
+
+    def _now_s(self) -> float:
+        """Rounded as it is recorded, so that a replay is fed the very same number."""
+        return round(self._loop.clock_s(), 6)

@@ -1,0 +1,73 @@
+"""Starts the server process and ends it. Knows nothing of what the server does."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import ServerLostError
+
+START_WITHIN_S = 30.0
+STOP_WITHIN_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerProcess:
+    """A server that was started. ``address``: its socket's path, for ``channel.connect``."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it runs."""
+        return self.process.poll()
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit status, once it has ended. Raises subprocess.TimeoutExpired."""
+        return self.process.wait(timeout_s)
+
+    def stop(self) -> None:
+        """End it: kindly first, which tells every worker to stop and keeps what was recorded."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_server(
+    *, directory: Path, out: Path | None, parent_pid: int | None, linger_s: float = 30.0
+) -> ServerProcess:
+    """Start a server with its socket in ``directory`` (private, 0700), and wait until it listens.
+
+    ``out``: where it writes ``server.jsonl``. It ends with process ``parent_pid`` at the latest.
+    Raises :class:`ServerLostError` if it does not come up. It has a session of its own, so that
+    Ctrl-C in a terminal reaches whoever started it, not itself.
+    """
+    address = str(directory / "server")
+    command = [sys.executable, "-P", "-m", "paceline.server", "--socket", address]
+    command += ["--linger-s", str(linger_s)]
+    command += [] if out is None else ["--out", str(out)]
+    command += [] if parent_pid is None else ["--parent", str(parent_pid)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
+    server = ServerProcess(address=address, process=process)
+    assert process.stdout is not None
+    with process.stdout as said:
+        ready, _, _ = select.select([said], [], [], START_WITHIN_S)
+        if not ready or said.readline() != b"ready\n":
+            server.stop()
+            raise ServerLostError(f"the server did not start (exit status {server.poll()})")
+    return server
