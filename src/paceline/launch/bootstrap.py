@@ -83,7 +83,7 @@ def _main_module(path: str) -> ModuleType:
     module = ModuleType("__main__")
     module.__file__ = path
     module.__loader__ = SourceFileLoader("__main__", path)
-    module.__dict__["__builtins__"] = sys.modules["builtins"]
+    module.__dict__.update(__builtins__=sys.modules["builtins"], __cached__=None)
     return module
 
 
