@@ -154,7 +154,7 @@ def _records(
         compute_s = finish_s - start_s - 0.003
         steps[rank].append(
             step(
-                time_s=start_s,
+                time_s=start_s + 0.001,
                 clock=clock,
                 version=version,
                 gate_s=gate_s,

@@ -57,12 +57,12 @@ class Setup:
 class Step:
     """One window of one worker, from its start to the decision on its push.
 
-    ``time_s``: when the window could start. ``gate_s``: waited behind the gate for that start;
-    ``pull_s``: copying parameters in. ``data_s``: waiting for batches, ``forward_s`` (with the
-    loss, and the emulated delay), ``backward_s``. ``wait_s``: from the push's arrival until its
-    update could begin (server plane), 0 on the collective plane; ``exchange_s``: the rest of
-    ``step``: moving, reducing, applying. ``sent_bytes``, ``received_bytes``: payload this worker
-    moved. ``batches``: how many micro-batches, ``weight``: their samples. ``lag``: version lag.
+    ``time_s``: when the window started. Before that the worker waited ``gate_s`` behind the gate and
+    copied parameters, of ``version``, in for ``pull_s``. ``data_s``: waiting for batches,
+    ``forward_s`` (with the loss, and the emulated delay), ``backward_s``. ``wait_s``: from the push's
+    arrival until its update could begin (server plane), 0 on the collective plane; ``exchange_s``:
+    the rest of ``step``: moving, reducing, applying. ``sent_bytes``, ``received_bytes``: payload this
+    worker moved. ``batches``: how many micro-batches, ``weight``: their samples. ``lag``: version lag.
     """
 
     time_s: float

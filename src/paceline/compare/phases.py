@@ -22,7 +22,7 @@ PHASES = ("compute", "wait", "exchange", "data", "other")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WindowTimes:
-    """One window of one worker. It waited ``gate_s`` *before* ``start_s``; the others follow it.
+    """One window of one worker. Before ``start_s`` it waited ``gate_s``, then pulled; the rest follows.
 
     ``wait_s``: for other workers, after its own work. ``exchange_s``: moving, reducing, applying.
     ``end_s``: when its push was decided.
@@ -62,7 +62,7 @@ def windows(run: Run) -> dict[int, list[WindowTimes]]:
 
 def step_end_s(step: Step) -> float:
     """When the push of this window was decided."""
-    work_s = step.pull_s + step.data_s + step.forward_s + step.backward_s
+    work_s = step.data_s + step.forward_s + step.backward_s
     return step.time_s + work_s + step.wait_s + step.exchange_s
 
 
@@ -126,4 +126,5 @@ def _span_s(rank: RankTrace, own: Sequence[WindowTimes]) -> float:
     running = [window for window in own if window.start_s > last]
     if not running:
         return closed_s
-    return closed_s + running[-1].end_s - (running[0].start_s - running[0].gate_s)
+    first = running[0]
+    return closed_s + running[-1].end_s - (first.start_s - first.gate_s - first.pull_s)

@@ -15,6 +15,7 @@ from paceline.report.svg import PHASE_COLOURS, Chart, chart
 from paceline.runs import Run
 
 MAX_SLICE_S = 30.0
+SHORTEST_S = 1e-3
 WINDOWS_SHOWN = 25
 MAX_LANES = 16
 _WORDS = {
@@ -43,8 +44,9 @@ def slice_length_s(runs: Sequence[Run]) -> float:
 def lanes_chart(label: str, run: Run, length_s: float) -> Chart:
     """The lanes of ``run`` over ``length_s`` seconds, from a tenth of its time on."""
     first_s, last_s = interval(run)
-    length_s = min(length_s, last_s - first_s)
-    offset_s = min((last_s - first_s) / 10, last_s - first_s - length_s)
+    total_s = max(last_s - first_s, SHORTEST_S)
+    length_s = min(length_s, total_s)
+    offset_s = min(total_s / 10, total_s - length_s)
     lanes = dict(list(spans(run).items())[:MAX_LANES])
 
     def draw(figure: Figure) -> None:
@@ -85,9 +87,9 @@ def spans(run: Run) -> dict[int, list[Span]]:
 
 def _window_spans(window: WindowTimes) -> Iterator[Span]:
     """The window's phases laid end to end in the order in which they happen."""
-    yield Span(phase="wait", start_s=window.start_s - window.gate_s, length_s=window.gate_s)
-    at_s = window.start_s
+    at_s = window.start_s - window.gate_s - window.pull_s
     for phase, length_s in (
+        ("wait", window.gate_s),
         ("exchange", window.pull_s),
         ("data", window.data_s),
         ("compute", window.compute_s),

@@ -27,7 +27,8 @@ LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 """Okabe and Ito's palette, told apart by people with any kind of colour vision."""
 
 _STYLE: Any = {
-    "svg.fonttype": "none", "svg.hashsalt": "paceline", "path.simplify": True, "font.size": 10,
+    "svg.fonttype": "none", "svg.hashsalt": "paceline", "text.parse_math": False,
+    "path.simplify": True, "font.size": 10,
     "text.color": INK, "axes.edgecolor": GRID, "axes.labelcolor": INK, "xtick.color": INK,
     "ytick.color": INK, "grid.color": GRID, "axes.grid": True, "axes.axisbelow": True,
     "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
