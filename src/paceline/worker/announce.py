@@ -1,0 +1,60 @@
+"""What is said once at a run's start: the line on stderr, and the trace's setup record."""
+
+from __future__ import annotations
+
+import torch
+
+from paceline.worker.buffers import parameter_digest
+from paceline.worker.options import known_trouble
+from paceline.worker.parts import Parts
+
+
+def announce(parts: Parts, *, batch: float, window: int) -> None:
+    """Say what runs: ``batch`` samples a micro-batch, ``window`` micro-batches a push."""
+    options, launch = parts.options, parts.launch
+    parts.journal.setup(
+        strategy=str(options.strategy),
+        topology=parts.plane.name,
+        world_size=launch.world_size,
+        accumulate=window,
+        parameters=sum(parameter.numel() for parameter in parts.trained),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in parts.trained),
+        optimizer=type(parts.optimizer).__name__,
+        types=types_of(parts),
+        threads=torch.get_num_threads(),
+        seed=parts.seed,
+        digest=parameter_digest(parts.model),
+    )
+    parts.journal.say(start_line(parts, batch=batch, window=window))
+    trouble = known_trouble(
+        options.strategy, world_size=launch.world_size, optimizer=parts.optimizer
+    )
+    if trouble:
+        parts.journal.note("notice", trouble)
+
+
+def start_line(parts: Parts, *, batch: float, window: int) -> str:
+    """Strategy, topology, effective batch, types, threads and what the command line overrode."""
+    options, launch = parts.options, parts.launch
+    workers = launch.world_size
+    effective = workers * window * batch
+    said = [
+        f"strategy {options.strategy} on {parts.plane.name}",
+        f"{workers} x {window} x {batch:g} = {effective:g} samples (workers x accumulate x batch)",
+        types_of(parts),
+        f"{torch.get_num_threads()} threads a worker",
+    ]
+    changed = [f"{name}={value}" for name, value in options.overridden.items()]
+    if launch.lr_factor != 1.0:
+        changed.append(f"lr x {launch.lr_factor:g}")
+    if changed:
+        said.append("set by the command line: " + ", ".join(changed))
+    if launch.emulate is not None:
+        said.append(f"timing of {launch.emulate} emulated")
+    return "; ".join(said)
+
+
+def types_of(parts: Parts) -> str:
+    """The types numbers have from forward to update, as text."""
+    own = "+".join(sorted({str(p.dtype).removeprefix("torch.") for p in parts.trained}))
+    return f"compute, gradients, accumulation, reduction and parameters in {own}"

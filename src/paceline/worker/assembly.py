@@ -1,0 +1,161 @@
+"""Puts one Worker together: joins the run, checks that all ranks agree, opens the plane.
+
+The order matters: ranks compare what they train before they share anything, and every rank has rank
+0's parameters and buffers, and a random stream of its own, before the user goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.errors import MismatchError
+from paceline.launch.context import Launch
+from paceline.recorder import Recorder
+from paceline.simulate.cluster import ClusterModel
+from paceline.strategies import Strategy, Sync
+from paceline.worker.agreement import Agreement
+from paceline.worker.buffers import untrained
+from paceline.worker.emulation import Emulation
+from paceline.worker.guards import Guards
+from paceline.worker.journal import Journal
+from paceline.worker.manifest import Manifest, describe, first_difference, trainable
+from paceline.worker.options import Options, check_pairings
+from paceline.worker.parts import Parts
+from paceline.worker.phases import Phases
+from paceline.worker.planes import PlaneName, open_plane, refuse
+from paceline.worker.scheduling import Schedules
+from paceline.worker.seeds import reseed
+from paceline.worker.session import Session
+from paceline.worker.training import Training
+
+
+def assemble(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    options: Options,
+    launch: Launch,
+    *,
+    join: Callable[..., Session] = Session.connect,
+    clock_s: Callable[[], float] = time.monotonic,
+    sleep_s: Callable[[float], None] = time.sleep,
+) -> tuple[Parts, Session | None]:
+    """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
+
+    Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
+    """
+    check_pairings(
+        options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
+    )
+    training = Training(
+        model=model,
+        optimizer=optimizer,
+        trainables=trainable(model, optimizer),
+        strategy=options.strategy,
+        clip_norm=options.clip_norm,
+        lr_factor=launch.lr_factor,
+        clock_s=clock_s,
+    )
+    name = topology(options.strategy, launch.world_size, training.parameters[0].device)
+    refuse(name, training)
+    recorder = Recorder(trace_path(options, launch), clock_s, role="worker", rank=launch.rank)
+    session = None
+    if launch.world_size > 1:
+        session = join(
+            launch,
+            evict_after_s=options.runtime.evict_after_s,
+            on_beat=recorder.flush,
+            clock_s=clock_s,
+        )
+        _compare(session, training, options)
+    phases = Phases(clock_s, session.set_phase if session else _nobody_listens)
+    plane = open_plane(name, training, session)
+    plane.broadcast(untrained(model, training.parameters))
+    agreement = Agreement(plane, rank=launch.rank)
+    seed = _agreed_seed(agreement, launch)
+    reseed(seed, rank=launch.rank)
+    return (
+        Parts(
+            model=model,
+            optimizer=optimizer,
+            trained=training.parameters,
+            device=training.parameters[0].device,
+            plane=plane,
+            agreement=agreement,
+            options=options,
+            launch=launch,
+            seed=seed,
+            journal=Journal(recorder, phases, rank=launch.rank, strategy=options.strategy),
+            phases=phases,
+            guards=Guards(model, optimizer),
+            schedules=Schedules(plane.position().progress),
+            emulation=_emulation(launch, clock_s, sleep_s),
+        ),
+        session,
+    )
+
+
+def topology(strategy: Strategy, world_size: int, device: torch.device) -> PlaneName:
+    """Which plane joins the workers. All are on one host (a session of several is refused)."""
+    if world_size == 1:
+        return "local"
+    if not isinstance(strategy, Sync) or strategy.topology == "server":
+        return "server"
+    if strategy.topology == "allreduce":
+        return "allreduce"
+    return "server" if device.type == "cpu" else "allreduce"
+
+
+def trace_path(options: Options, launch: Launch) -> Path | None:
+    """Where this worker's trace goes; None if nobody wants one."""
+    out = launch.out if launch.out is not None else options.runtime.out
+    if out is None:
+        return None
+    Path(out).mkdir(parents=True, exist_ok=True)
+    return Path(out) / f"rank-{launch.rank}.jsonl"
+
+
+def _compare(session: Session, training: Training, options: Options) -> None:
+    mine = describe(training.model, training.optimizer, training.trainables, _said(options))
+    everyone = session.gather("manifest", mine.encode())
+    first = Manifest.decode(everyone[0])
+    for rank, other in enumerate(everyone):
+        difference = first_difference(first, Manifest.decode(other))
+        if difference is not None:
+            raise MismatchError(
+                f"Ranks 0 and {rank} differ: {difference}. Every rank must build the same model and "
+                "optimizer and give Worker the same options."
+            )
+
+
+def _said(options: Options) -> dict[str, str]:
+    return {
+        "strategy": str(options.strategy),
+        "accumulate": str(options.accumulate),
+        "global_batch": str(options.global_batch),
+        "clip_norm": str(options.clip_norm),
+    }
+
+
+def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
+    own = launch.seed if launch.seed is not None else torch.initial_seed()
+    seed: int = agreement.gather("paceline.Worker", seed=own)[0]["seed"]
+    return seed
+
+
+def _emulation(
+    launch: Launch, clock_s: Callable[[], float], sleep_s: Callable[[float], None]
+) -> Emulation | None:
+    if launch.emulate is None:
+        return None
+    model = ClusterModel.load(launch.emulate)
+    return Emulation(model, rank=launch.rank, clock_s=clock_s, sleep_s=sleep_s)
+
+
+def _nobody_listens(*_: Any) -> None:
+    return

@@ -1,0 +1,135 @@
+"""What a worker says: records in its trace, and a few sentences on stderr for people.
+
+Knows how to word things, never what to do about them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from paceline import trace
+from paceline.recorder import Recorder
+from paceline.strategies import SSP, Strategy
+from paceline.worker.divergence import DivergenceWatch
+from paceline.worker.phases import Phases
+from paceline.worker.plane import Outcome, Window
+
+
+class Journal:
+    """One worker's records and notices. Rank 0 speaks for the run on stderr."""
+
+    def __init__(
+        self, recorder: Recorder, phases: Phases, *, rank: int, strategy: Strategy
+    ) -> None:
+        self._recorder = recorder
+        self._phases = phases
+        self._rank = rank
+        self._strategy = strategy
+        self._watch = DivergenceWatch()
+
+    def say(self, text: str) -> None:
+        """A sentence about the run: printed by rank 0."""
+        if self._rank == 0:
+            print(f"paceline: {text}", file=sys.stderr, flush=True)
+
+    def note(self, kind: str, text: str, *, rank: int = -1) -> None:
+        """A sentence about the run or a ``rank``: recorded by this worker, printed by rank 0."""
+        self._recorder.write(
+            trace.Note(time_s=self._phases.now_s(), kind=kind, rank=rank, text=text)
+        )
+        self.say(text)
+
+    def setup(self, **facts: Any) -> None:
+        """What the run is made of (the fields of :class:`paceline.trace.Setup`)."""
+        self._recorder.write(trace.Setup(time_s=self._phases.now_s(), **facts))
+
+    def step(
+        self,
+        window: Window,
+        outcome: Outcome,
+        *,
+        started_s: float,
+        batches: int,
+        weight: float,
+        loss: float | None,
+    ) -> None:
+        """A window was decided; the phases since its start go with it."""
+        spent = self._phases.take()
+        self._recorder.write(
+            trace.Step(
+                time_s=started_s,
+                clock=window.clock,
+                version=window.version,
+                gate_s=window.gate_s,
+                pull_s=window.pull_s,
+                data_s=spent.get("data", 0.0),
+                forward_s=spent.get("forward", 0.0),
+                backward_s=spent.get("backward", 0.0),
+                wait_s=outcome.wait_s,
+                exchange_s=max(0.0, spent.get("exchange", 0.0) - outcome.wait_s),
+                sent_bytes=outcome.sent_bytes,
+                received_bytes=outcome.received_bytes,
+                batches=batches,
+                weight=weight,
+                loss=loss,
+                norm=outcome.norm,
+                applied=outcome.applied,
+                lag=outcome.lag,
+            )
+        )
+        self._recorder.flush_if_due()
+
+    def watch(self, loss: float | None, optimizer: torch.optim.Optimizer) -> None:
+        """Report a diverging loss, once, with what to try."""
+        problem = self._watch.feed(loss) if loss is not None else ""
+        if problem:
+            self.note(
+                "diverged", f"{problem}: {_remedy(self._strategy, optimizer.param_groups[0])}"
+            )
+
+    def pass_ended(self, **facts: Any) -> None:
+        """A pass ended (the fields of :class:`paceline.trace.Pass`)."""
+        self._recorder.write(trace.Pass(time_s=self._phases.now_s(), **facts))
+
+    def metrics(self, values: Mapping[str, float], *, version: int, samples: float) -> None:
+        """What the user measured, at this point of the run."""
+        now = self._phases.now_s()
+        for name, value in values.items():
+            self._recorder.write(
+                trace.Metric(time_s=now, name=name, value=value, version=version, samples=samples)
+            )
+
+    def close(self, *, reason: str, version: int, peak_bytes: int, digest: str) -> None:
+        """The worker is done; nothing is recorded after this."""
+        self._recorder.write(
+            trace.Close(
+                time_s=self._phases.now_s(),
+                reason=reason,
+                version=version,
+                peak_bytes=peak_bytes,
+                digest=digest,
+            )
+        )
+        self._recorder.close()
+
+
+def _remedy(strategy: Strategy, group: Mapping[str, Any]) -> str:
+    lr = group["lr"]
+    settings = [f"lr={float(lr):g}"]
+    if group.get("momentum"):
+        settings.append(f"momentum={group['momentum']:g}")
+    if group.get("betas"):
+        settings.append(f"betas={tuple(group['betas'])}")
+    if not isinstance(strategy, SSP):
+        return f"try a smaller lr ({', '.join(settings)}) or clip_norm."
+    settings.append(f"push_scale={strategy.push_scale!r}")
+    scale = ", push_scale 'mean'" if strategy.push_scale == "sum" else ""
+    bound = max(1, int(min(strategy.staleness, 6)) // 2)
+    return (
+        f"try a smaller lr or momentum ({', '.join(settings)}){scale}, clip_norm, or a tighter "
+        f"bound such as ssp:{bound}."
+    )

@@ -1,0 +1,188 @@
+"""What the user asked for, checked once and frozen. Knows no process group, plane or tensor.
+
+The Worker's keywords and the launcher's overrides become one :class:`Options`. What cannot work
+together is refused here, naming the two and why; what is planned but not built says what works now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError, bad_value
+from paceline.strategies import SSP, Backup, Strategy, is_joint, parse_strategy
+
+DEFAULT_EVICT_AFTER_S = 10.0
+
+# Planned keywords: what works now, and the sentence for everything else.
+_PLANNED: dict[str, tuple[object, str]] = {
+    "precision": ("fp32", "mixed precision is planned; precision='fp32' works now."),
+    "compress": (None, "gradient compression is planned; compress=None works now."),
+    "batch_norm": (
+        None,
+        "a batch-norm mode is planned; batch_norm=None works now (statistics of each worker's own "
+        "batches, agreed when `batches` ends).",
+    ),
+    "recipe": ("plain", "the stable recipe is planned; recipe='plain' works now."),
+    "health": (False, "gradient health is planned; health=False works now."),
+}
+
+# Optimizers that compare a gradient with the one before, which per-push updates take from another worker.
+_NEEDS_JOINT_UPDATES = ("Rprop",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """Details of a run. ``evict_after_s``: silence after which a worker counts as lost, in seconds.
+
+    ``out``: directory for the trace (None: the launcher's, or no trace).
+    """
+
+    evict_after_s: float = DEFAULT_EVICT_AFTER_S
+    out: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        value = self.evict_after_s
+        if not isinstance(value, int | float) or not value >= 1:
+            raise bad_value("evict_after_s", value, "seconds >= 1 (heartbeats come once a second)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """The Worker's keywords after checking. ``accumulate`` is None while ``global_batch`` rules.
+
+    ``overridden``: names that the launcher's command line set, with the values it set.
+    """
+
+    strategy: Strategy
+    accumulate: int | None
+    global_batch: int | None
+    clip_norm: float | None
+    runtime: Runtime
+    overridden: Mapping[str, Any]
+
+    def window(self, *, batch: float, world_size: int) -> int:
+        """Micro-batches per push, for loader batches of ``batch`` samples.
+
+        Raises UsageError if ``global_batch`` is no multiple of ``world_size * batch``.
+        """
+        if self.accumulate is not None:
+            return self.accumulate
+        assert self.global_batch is not None
+        round_samples = int(batch) * world_size
+        if round_samples < 1 or self.global_batch % round_samples:
+            raise bad_value(
+                "global_batch",
+                self.global_batch,
+                f"a multiple of {world_size} workers x batch {batch:g} = {round_samples}",
+                _nearest(self.global_batch, round_samples),
+            )
+        return self.global_batch // round_samples
+
+
+def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> Options:
+    """The Options that the Worker's ``keywords`` and the launcher's ``overrides`` make together.
+
+    Raises UsageError for an unknown, planned, impossible or contradictory value.
+    """
+    chosen, runtime = _overridden(dict(keywords), overrides)
+    for name, (works, sentence) in _PLANNED.items():
+        if chosen[name] != works:
+            raise UsageError(f"{name}={chosen[name]!r}: {sentence}")
+    accumulate, global_batch = chosen["accumulate"], chosen["global_batch"]
+    _check_whole("accumulate", accumulate)
+    if global_batch is not None:
+        _check_whole("global_batch", global_batch)
+        if accumulate != 1:
+            raise UsageError(
+                f"accumulate={accumulate} and global_batch={global_batch} cannot work together: "
+                "global_batch decides how many micro-batches a window has. Give one of them."
+            )
+    return Options(
+        strategy=parse_strategy(chosen["strategy"]),
+        accumulate=accumulate if global_batch is None else None,
+        global_batch=global_batch,
+        clip_norm=_clip_norm(chosen["clip_norm"]),
+        runtime=runtime,
+        overridden=dict(overrides),
+    )
+
+
+def check_pairings(strategy: Strategy, *, world_size: int, optimizer_name: str) -> None:
+    """Refuse what cannot work together, naming the two and why (UsageError)."""
+    if world_size == 1:
+        return
+    if isinstance(strategy, Backup) and strategy.spares >= world_size:
+        raise UsageError(
+            f"{strategy} and {world_size} workers cannot work together: an update needs at least "
+            f"one push. Use at most backup:{world_size - 1}."
+        )
+    if not is_joint(strategy) and optimizer_name in _NEEDS_JOINT_UPDATES:
+        raise UsageError(
+            f"{strategy} and {optimizer_name} cannot work together: {optimizer_name} compares a "
+            "gradient's sign with the one before, which would be another worker's. Use 'sync'."
+        )
+
+
+def known_trouble(strategy: Strategy, *, world_size: int, optimizer: Any) -> str:
+    """What is known to happen under this pairing with the plain recipe, or "" if nothing is."""
+    if world_size == 1 or is_joint(strategy):
+        return ""
+    assert isinstance(strategy, SSP)
+    moving = any(
+        group.get("momentum") or "betas" in group or group.get("momentum_decay")
+        for group in optimizer.param_groups
+    )
+    if not moving:
+        return ""
+    name = type(optimizer).__name__
+    return (
+        f"{strategy} with {name}: all workers' pushes share one momentum (moments) on the server, "
+        "which acts like a larger learning rate; if the loss jumps, lower lr or momentum, "
+        "or tighten the bound (ssp:1, ssp:0)."
+    )
+
+
+def _overridden(
+    keywords: dict[str, Any], overrides: Mapping[str, Any]
+) -> tuple[dict[str, Any], Runtime]:
+    runtime = keywords.pop("runtime")
+    if not isinstance(runtime, Runtime):
+        raise bad_value("runtime", runtime, "a paceline.Runtime, as in Runtime(evict_after_s=30)")
+    details = {field.name for field in fields(Runtime)}
+    for name, value in overrides.items():
+        if name in details:
+            runtime = replace(runtime, **{name: value})
+        elif name in keywords:
+            keywords[name] = value
+        else:
+            raise bad_value("override", name, "one of " + ", ".join([*keywords, *sorted(details)]))
+    # The two name the same thing: the command line's word replaces the script's.
+    if "accumulate" in overrides and "global_batch" not in overrides:
+        keywords["global_batch"] = None
+    if "global_batch" in overrides and "accumulate" not in overrides:
+        keywords["accumulate"] = 1
+    return keywords, runtime
+
+
+def _check_whole(field: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise bad_value(field, value, "a whole number >= 1")
+
+
+def _clip_norm(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise bad_value("clip_norm", value, "a number > 0", "None switches clipping off.")
+    return float(value)
+
+
+def _nearest(wanted: int, unit: int) -> str:
+    if unit < 1:
+        return ""
+    low = max(unit, wanted // unit * unit)
+    return f"Nearest: {low}." if low >= wanted else f"Nearest: {low} or {low + unit}."

@@ -1,0 +1,39 @@
+"""What all pieces of one Worker share. A plain holder: it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from paceline.launch.context import Launch
+from paceline.worker.agreement import Agreement
+from paceline.worker.emulation import Emulation
+from paceline.worker.guards import Guards
+from paceline.worker.journal import Journal
+from paceline.worker.options import Options
+from paceline.worker.phases import Phases
+from paceline.worker.plane import Plane
+from paceline.worker.scheduling import Schedules
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """``trained``: the optimizer's parameters; ``seed``: of the run, equal on all ranks."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    trained: Sequence[nn.Parameter]
+    device: torch.device
+    plane: Plane
+    agreement: Agreement
+    options: Options
+    launch: Launch
+    seed: int
+    journal: Journal
+    phases: Phases
+    guards: Guards
+    schedules: Schedules
+    emulation: Emulation | None

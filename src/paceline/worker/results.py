@@ -1,0 +1,22 @@
+"""What ``Worker.step`` returns. Knows nothing of how it came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What became of one micro-batch, and of its window if this one ended it.
+
+    ``window_ended``: gradients were exchanged in this call; the fields below then speak of that
+    exchange, otherwise ``applied`` is False and ``norm`` None. ``applied``: an update holds this
+    worker's gradients; ``reason`` says why, or why not. ``norm``: total gradient norm before
+    clipping. ``version``: updates the parameters have seen, as far as this worker knows.
+    """
+
+    window_ended: bool
+    applied: bool
+    reason: str
+    norm: float | None
+    version: int

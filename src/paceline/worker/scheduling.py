@@ -1,0 +1,62 @@
+"""Learning-rate schedules that follow the group's progress instead of this worker's own steps.
+
+A schedule counts loader batches whose update was applied, of all workers together, so that a cosine
+ends at the same point under every strategy. Knows numbers only; planes see the changed
+hyper-parameters in the optimizer's groups.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from paceline.errors import UsageError, bad_value
+
+Per = Literal["batch", "epoch"]
+
+
+class Schedules:
+    """The schedulers that were handed to ``Worker.scheduler``, and how far they have come."""
+
+    def __init__(self, progress: int) -> None:
+        self._progress = progress
+        self._per_batch: list[LRScheduler] = []
+        self._per_epoch: list[LRScheduler] = []
+        self._stepped: set[int] = set()
+
+    def add(self, scheduler: LRScheduler, per: Per) -> None:
+        """Advance ``scheduler`` from now on, per committed ``"batch"`` or per ``"epoch"`` (pass)."""
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise UsageError(
+                "worker.scheduler(ReduceLROnPlateau): it needs a metric. Call scheduler.step(metric) "
+                "yourself, on every rank, with a metric from worker.mean(...)."
+            )
+        if not hasattr(scheduler, "step"):
+            raise bad_value("scheduler", scheduler, "a torch.optim.lr_scheduler")
+        if per not in ("batch", "epoch"):
+            raise bad_value("per", per, "'batch' or 'epoch'")
+        (self._per_batch if per == "batch" else self._per_epoch).append(scheduler)
+
+    def advance_to(self, progress: int) -> None:
+        """All workers together have committed ``progress`` loader batches."""
+        for _ in range(progress - self._progress):
+            for scheduler in self._per_batch:
+                self._step(scheduler)
+        self._progress = max(progress, self._progress)
+
+    def end_pass(self) -> None:
+        """A pass over the data is over for everyone."""
+        for scheduler in self._per_epoch:
+            self._step(scheduler)
+
+    def _step(self, scheduler: LRScheduler) -> None:
+        if id(scheduler) in self._stepped:
+            scheduler.step()
+            return
+        self._stepped.add(id(scheduler))
+        with warnings.catch_warnings():  # torch looks for optimizer.step(), which a server may do
+            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+            warnings.filterwarnings("ignore", message=".*optimizer.step.*")
+            scheduler.step()

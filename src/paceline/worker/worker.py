@@ -1,0 +1,288 @@
+"""The public Worker: the few calls that a training loop needs. All work is done by its parts."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+import torch
+from torch import nn
+
+from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
+from paceline.launch.context import current_launch
+from paceline.strategies import Strategy
+from paceline.worker.assembly import assemble
+from paceline.worker.batch import map_tensors
+from paceline.worker.buffers import parameter_digest
+from paceline.worker.evaluation import EvaluationBatches, Evaluator
+from paceline.worker.exits import ExitHooks, failure_text
+from paceline.worker.loop import Batches, Loop
+from paceline.worker.options import Runtime, options_from
+from paceline.worker.planning import Demand
+from paceline.worker.results import StepResult
+from paceline.worker.scheduling import Per
+
+_Scheduler = TypeVar("_Scheduler", bound=torch.optim.lr_scheduler.LRScheduler)
+
+_DEFAULT_RUNTIME = Runtime()
+
+
+class Worker:
+    """One training process of a data-parallel run, or a plain training process if it is alone.
+
+    ::
+
+        worker = paceline.Worker(model, optimizer, strategy="ssp:3", accumulate=4)
+        for inputs, targets in worker.batches(loader):      # this rank's share
+            loss = criterion(worker(inputs), targets)       # forward
+            worker.step(loss)                               # backward; at the window's end: update
+        worker.close()
+
+    ``strategy``: a word (``"sync"``, ``"backup:1"``, ``"ssp:3"``, ``"async"``) or its value.
+    ``accumulate``: micro-batches per update; or ``global_batch``: samples per update of all workers,
+    from which it follows. ``clip_norm``: largest gradient norm. ``runtime``: details. ``precision``,
+    ``compress``, ``batch_norm``, ``recipe`` and ``health`` are planned and have one value each.
+    What the launcher's command line says about these overrides the script.
+
+    At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
+    streams of their own. Raises UsageError for values that cannot work (alone or together),
+    MismatchError if ranks differ, StoppedErrors whenever the run cannot go on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        strategy: str | Strategy = "sync",
+        accumulate: int = 1,
+        global_batch: int | None = None,
+        precision: str = "fp32",
+        clip_norm: float | None = None,
+        compress: str | None = None,
+        batch_norm: str | None = None,
+        recipe: str = "plain",
+        health: bool = False,
+        runtime: Runtime = _DEFAULT_RUNTIME,
+    ) -> None:
+        launch = current_launch()
+        options = options_from(
+            {
+                "strategy": strategy, "accumulate": accumulate, "global_batch": global_batch,
+                "precision": precision, "clip_norm": clip_norm, "compress": compress,
+                "batch_norm": batch_norm, "recipe": recipe, "health": health, "runtime": runtime,
+            },
+            launch.overrides,
+        )  # fmt: skip
+        self._parts, self._session = assemble(model, optimizer, options, launch)
+        self._loop = Loop(self._parts)
+        self._evaluator = Evaluator(self._parts)
+        self._closed = False
+        self._state_hook = optimizer.register_state_dict_pre_hook(self._before_state_dict)
+        self._hooks = ExitHooks(on_failure=self._fail, on_exit=self._at_exit)
+
+    # ------------------------------------------------------------------------------ the loop
+
+    def batches(
+        self, loader: Iterable[Any], steps: int | None = None, split: bool = True
+    ) -> Batches | EvaluationBatches:
+        """This rank's share of ``loader``'s batches, on the model's device; iterate it once a pass.
+
+        ``steps``: end after this many windows of each worker, reading the loader again and again if
+        it is shorter. ``split=False``: the loader yields this rank's own data, all of which is used.
+        A ``break`` ends the pass for this rank; the others go on. Inside :meth:`evaluate`: batches
+        to evaluate.
+        """
+        self._check_open("batches")
+        if self._evaluator.share is not None:
+            return self._evaluator.batches(loader)
+        return Batches(self._loop, Demand(loader=loader, steps=steps, split=split), self._parts)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """The model's forward; 16-bit floating outputs come back as float32."""
+        return map_tensors(self._parts.model(*inputs, **named), _at_least_fp32)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The context that forward runs in, for losses computed beside it. None at fp32."""
+        return nullcontext()
+
+    def step(self, loss: torch.Tensor, weight: float | None = None) -> StepResult:
+        """Backward; at the window's end exchange, clip, update and clear, as the strategy says.
+
+        ``loss``: a mean over ``weight`` items (samples or tokens; default: the batch's samples). The
+        update is the weighted mean over window and workers. Call it once per batch.
+        """
+        self._check_open("step")
+        if self._evaluator.share is not None:
+            raise UsageError(
+                "worker.step(loss) was called inside worker.evaluate(). Leave it first."
+            )
+        return self._loop.step(loss, weight)
+
+    def stop(self, flag: bool = True) -> bool:
+        """Whether any rank asks to stop. Inside the loop the flag ends the pass for all workers
+        (it travels with the next update); outside, every rank must call it."""
+        self._check_open("stop")
+        return self._loop.stop(bool(flag))
+
+    def scheduler(self, scheduler: _Scheduler, per: Per = "batch") -> _Scheduler:
+        """Advance ``scheduler`` by the progress of all workers: once per committed loader batch, or
+        once per pass (``per="epoch"``). Do not call its ``step`` yourself. Returns it."""
+        self._parts.schedules.add(scheduler, per)
+        return scheduler
+
+    # ------------------------------------------------------------------- measuring and saying
+
+    def evaluate(self) -> AbstractContextManager[None]:
+        """A context in eval mode without gradients; modes and parameters are put back at its end.
+
+        Inside the training loop it concerns this rank alone: the latest parameters, the whole
+        loader. After ``batches`` every rank must enter it: parameters are equal, the data is shared.
+        """
+        self._check_open("evaluate")
+        inside = self._loop.inside
+        if not inside:
+            self._loop.settle()
+        return self._evaluator.running(inside=inside)
+
+    def mean(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
+        """The mean of all ranks' ``value``, each counted ``weight`` times; equal on all ranks.
+
+        Inside an :meth:`evaluate` in the training loop it is this rank's own.
+        """
+        self._check_open("mean")
+        if self._evaluator.share is None:
+            if self._loop.inside:
+                raise UsageError(
+                    "worker.mean() was called inside the training loop, where workers are at "
+                    "different batches. Call it after the loop, or inside worker.evaluate()."
+                )
+            self._loop.settle()
+        return self._evaluator.mean(float(value), float(weight))
+
+    def log(self, **metrics: float | torch.Tensor) -> None:
+        """Record numbers at this point of the run; rank 0's are the run's."""
+        values = {name: float(value) for name, value in metrics.items()}
+        self._parts.journal.metrics(values, version=self.version, samples=self.samples)
+
+    @property
+    def rank(self) -> int:
+        """This worker's number."""
+        return self._parts.launch.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers the run was started with."""
+        return self._parts.launch.world_size
+
+    @property
+    def clock(self) -> int:
+        """This worker's windows that were decided."""
+        return self._parts.plane.position().clock
+
+    @property
+    def version(self) -> int:
+        """Updates the parameters have seen, as far as this worker knows."""
+        return self._parts.plane.position().version
+
+    @property
+    def samples(self) -> float:
+        """Samples in the updates of all workers: exact after a pass, else by the typical batch."""
+        return self._loop.samples()
+
+    # ------------------------------------------------------------------------- planned calls
+
+    def verify(self, every: int = 1) -> None:
+        """Planned: raises UsageError."""
+        raise UsageError(
+            "worker.verify() is planned, not built yet; ranks are compared at the start."
+        )
+
+    def save(self, path: str) -> None:
+        """Planned: raises UsageError."""
+        raise UsageError(
+            "worker.save() is planned, not built yet; after `batches`, torch.save of "
+            "model.state_dict() and optimizer.state_dict() works."
+        )
+
+    def load(self, path: str) -> None:
+        """Planned: raises UsageError."""
+        raise UsageError(
+            "worker.load() is planned, not built yet; load into model and optimizer before Worker(...)."
+        )
+
+    # ---------------------------------------------------------------------------------- end
+
+    def close(self, reason: Literal["finished", "departed"] = "finished") -> None:
+        """Leave the run: finish what is due, then give model and optimizer back as plain ones.
+
+        ``"departed"`` leaves at once, before the run's end. Closing twice is closing once.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if reason == "finished":
+                self._loop.settle()
+        finally:
+            self._release(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """The script failed: stop the others with its text, and leave without waiting."""
+        if self._closed:
+            return
+        if self._session is not None and not isinstance(error, StoppedError | MismatchError):
+            self._session.abort(failure_text(error))
+        with suppress(PacelineError):  # the script's own error is the one to hear of
+            self.close("departed")
+
+    def _at_exit(self) -> None:
+        try:
+            self.close()
+        except StoppedError as error:
+            print(f"paceline: {error}", file=sys.stderr, flush=True)
+
+    def _release(self, reason: Literal["finished", "departed"]) -> None:
+        parts = self._parts
+        version = parts.plane.position().version
+        self._hooks.remove()
+        self._state_hook.remove()
+        parts.guards.remove()
+        try:
+            parts.plane.close(reason)
+        finally:
+            parts.journal.close(
+                reason=reason,
+                version=version,
+                peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                digest=parameter_digest(parts.model),
+            )
+
+    def _before_state_dict(self, *_: Any) -> None:
+        self._parts.plane.sync_optimizer()
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise UsageError(f"worker.{call}() was called after worker.close().")
+
+
+def _at_least_fp32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
