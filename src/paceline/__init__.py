@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
+    from paceline.launch.context import Launch, current_launch
     from paceline.strategies import SSP, Async, Backup, Sync, parse_strategy
     from paceline.worker.options import Runtime
     from paceline.worker.results import StepResult
@@ -31,6 +32,8 @@ _HOMES = {
     "Worker": "paceline.worker.worker",
     "Runtime": "paceline.worker.options",
     "StepResult": "paceline.worker.results",
+    "Launch": "paceline.launch.context",
+    "current_launch": "paceline.launch.context",
     "Sync": "paceline.strategies",
     "Backup": "paceline.strategies",
     "SSP": "paceline.strategies",
@@ -51,6 +54,7 @@ __all__ = [
     "Async",
     "Backup",
     "EvictedError",
+    "Launch",
     "MismatchError",
     "PacelineError",
     "PeerFailedError",
@@ -62,6 +66,7 @@ __all__ = [
     "Sync",
     "UsageError",
     "Worker",
+    "current_launch",
     "parse_strategy",
 ]
 

@@ -29,7 +29,6 @@ class Loop:
         self._pass: TrainingPass | None = None
         self._passes = 0
         self._announced = False
-        self._stop_asked = False
         self._own_samples = 0.0
         self._settled_samples = 0.0
         self._settled_progress = 0
@@ -42,7 +41,6 @@ class Loop:
     def run(self, demand: Demand) -> Generator[Any, None, None]:
         """A pass over the data, as the user's loop sees it."""
         self.settle()
-        self._stop_asked = False
         planned = plan_pass(demand, self._parts, self._passes)
         self._announce(planned.samples, planned.plan.window)
         self._pass = current = TrainingPass(self._parts, planned)
@@ -70,14 +68,11 @@ class Loop:
 
     def stop(self, flag: bool) -> bool:
         """See :meth:`paceline.Worker.stop`."""
-        self._stop_asked = self._stop_asked or flag
-        if self.inside:
-            assert self._pass is not None
-            self._pass.stop = self._pass.stop or flag
-            return self._pass.stop
-        self.settle()
-        asked, self._stop_asked = self._stop_asked, False
-        return self._parts.agreement.any("worker.stop", asked)
+        if self._pass is None or not self._pass.active:
+            self.settle()
+            return self._parts.agreement.any("worker.stop", flag)
+        self._pass.stop = self._pass.stop or flag
+        return self._pass.stop
 
     def samples(self) -> float:
         """Samples committed by all workers: exact when a pass has ended, else nearly so."""

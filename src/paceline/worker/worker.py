@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
@@ -124,8 +123,8 @@ class Worker:
         return self._loop.step(loss, weight)
 
     def stop(self, flag: bool = True) -> bool:
-        """Whether any rank asks to stop. Inside the loop the flag ends the pass for all workers
-        (it travels with the next update); outside, every rank must call it."""
+        """Outside the loop: whether any rank's ``flag`` is set; every rank must call it. Inside: a set
+        flag ends the pass for all workers (it travels with the next push); returns the own flag."""
         self._check_open("stop")
         return self._loop.stop(bool(flag))
 
@@ -240,7 +239,8 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
+        ended_well = isinstance(error, SystemExit) and not error.code
+        if error is None or ended_well:
             self.close()
         else:
             self._fail(error)
@@ -255,10 +255,9 @@ class Worker:
             self.close("departed")
 
     def _at_exit(self) -> None:
-        try:
-            self.close()
-        except StoppedError as error:
-            print(f"paceline: {error}", file=sys.stderr, flush=True)
+        stopped = self._session is not None and self._session.stopped
+        with suppress(StoppedError):  # a script that was stopped has heard why
+            self.close("departed" if stopped else "finished")
 
     def _release(self, reason: Literal["finished", "departed"]) -> None:
         parts = self._parts
