@@ -29,9 +29,14 @@ def processes_of(mark: str) -> list[psutil.Process]:
 
 def _left(run: FinishedRun) -> list[str]:
     processes = [f"process {p.pid} {_name(p)}" for p in processes_of(run.mark)]
-    files = [f"file {path}" for path in sorted(run.temporary.rglob("*"))]
+    files = [f"file {path}" for path in sorted(run.temporary.iterdir()) if not _is_pythons(path)]
     shared = [f"shared memory {name}" for name in _orphaned_shared_memory()]
     return processes + files + shared
+
+
+def _is_pythons(path: Path) -> bool:
+    """multiprocessing's own directory, which no killed process can remove."""
+    return path.name.startswith("pymp-")
 
 
 def _carries(process: psutil.Process, mark: str) -> bool:

@@ -48,7 +48,7 @@ def paceline() -> None:
 def main() -> None:
     """The entry point: run the command, turn what went wrong into one sentence and an exit code."""
     try:
-        code = paceline.main(standalone_mode=False)
+        code = paceline.main(prog_name="paceline", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -101,7 +102,9 @@ class _Runner:
             return None
         from paceline.server.process import start_server
 
-        server = start_server(directory=directory, out=self._out, parent_pid=os.getpid())
+        server = start_server(
+            directory=directory, out=self._out, parent_pid=os.getpid(), linger_s=inf
+        )
         stack.callback(server.stop)
         return server
 

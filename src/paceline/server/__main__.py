@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ import traceback
 from pathlib import Path
 
 from paceline.recorder import Recorder
+from paceline.server.deaths import has_ended
 from paceline.server.hub import Hub, Plane
 from paceline.server.loop import Loop
 from paceline.server.members import Group
@@ -54,6 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         listener.close()
         Path(options.socket).unlink(missing_ok=True)
         loop.close()
+        if options.parent is not None and has_ended(options.parent):
+            # Whoever made the socket's private directory can no longer remove it.
+            shutil.rmtree(Path(options.socket).parent, ignore_errors=True)
 
 
 def _serve(loop: Loop, hub: Hub) -> int:

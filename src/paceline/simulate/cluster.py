@@ -160,7 +160,7 @@ def _draws(seed: int, rank: int, block: int) -> tuple[Floats, Floats]:
     counter = np.array([block * BLOCK_STEPS, rank, _STREAM_STEPS, 0], dtype=np.uint64)
     bits = np.random.Philox(counter=counter, key=_key(seed))
     raw = bits.random_raw(BLOCK_STEPS * _WORDS_PER_STEP).reshape(BLOCK_STEPS, _WORDS_PER_STEP)
-    uniform: Floats = (raw >> np.uint64(11)) * 2.0**-53
+    uniform = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return -np.log1p(-uniform[:, 0]), uniform[:, 1]
 
 
