@@ -59,11 +59,11 @@ def unique_name() -> str:
 
 def process_group_store(rendezvous: Rendezvous, name: str) -> Store:
     """The store by which a process group called ``name`` (equal on all ranks) finds its members."""
-    import torch.distributed.distributed_c10d as c10d
+    from torch._C import _distributed_c10d as stores
 
     if rendezvous.store is not None:
-        return c10d.PrefixStore(f"{_PREFIX}/{name}", rendezvous.store)
-    return c10d.FileStore(str(Path(rendezvous.address).parent / name))
+        return stores.PrefixStore(f"{_PREFIX}/{name}", rendezvous.store)
+    return stores.FileStore(str(Path(rendezvous.address).parent / name))
 
 
 def _start(launch: Launch, store: Store) -> Rendezvous:
@@ -93,11 +93,12 @@ def _key(rank: int) -> str:
 def _launcher_store(launch: Launch) -> Store:
     """The store of the user's process group if there is one, else the launcher's."""
     import torch.distributed.distributed_c10d as c10d
+    from torch.distributed.rendezvous import rendezvous
 
     if c10d.is_initialized():
         return c10d._get_default_store()
     try:
-        store, _, _ = next(c10d.rendezvous("env://", launch.rank, launch.world_size))
+        store, _, _ = next(rendezvous("env://", launch.rank, launch.world_size))
     except ValueError as error:
         raise UsageError(
             f"Rank {launch.rank} of {launch.world_size} cannot find the others: {error} "

@@ -72,6 +72,10 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def forget(self) -> None:
+        """Drop this process's copy of the descriptor (in a forked child): the other end sees nothing."""
+        self._socket.close()
+
     def _read(self, timeout_s: float | None) -> bytes:
         try:
             if timeout_s is not None and not _readable(self._socket, timeout_s):

@@ -23,7 +23,7 @@ from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Win
 from paceline.worker.progress import ScheduledPass
 from paceline.worker.session import Session
 from paceline.worker.training import Training
-from paceline.worker.vote import Tally, Vote, ballot, tally
+from paceline.worker.vote import Tally, Vote, ballot, ballot_bytes, tally
 
 
 class Reducer(Protocol):
@@ -74,6 +74,7 @@ class CollectivePlane:
         self._buffer = _buffer(training)
         self._reducer: Reducer = FlatReducer(self._group, self._buffer.vectors)
         self._bytes = sum(one.numel() * one.itemsize for one in self._parameters)
+        self._bytes += ballot_bytes(session.world_size, len(self._parameters))
         self.broadcast([parameter.data for parameter in self._parameters])
 
     def position(self) -> Position:

@@ -56,7 +56,7 @@ class LocalPlane:
             clock=self._position.clock,
             version=self._position.version,
             batches=batches,
-            unit=self._pass.plan.unit,
+            unit=None,
         )
 
     def before_backward(self, *, last: bool) -> None:

@@ -41,6 +41,11 @@ def ballot(vote: Vote, *, rank: int, world_size: int) -> list[float]:
     return [vote.weight, float(vote.batches), float(vote.stop), *slots, *map(float, vote.used)]
 
 
+def ballot_bytes(world_size: int, parameters: int) -> int:
+    """What a ballot weighs on the wire."""
+    return 8 * (3 + world_size + parameters)
+
+
 def tally(sums: Sequence[float], *, world_size: int) -> Tally:
     """The summed ballots as one result, the same on every rank."""
     slots, used = sums[3 : 3 + world_size], sums[3 + world_size :]
