@@ -29,6 +29,7 @@ class Ring:
     step_s: float = 0.03
     hiccup: float = 0.1
     seed: int = 0
+    digest: str = ""
     weight: float = 32.0
     slow: Mapping[int, float] = field(default_factory=dict)
 
@@ -75,7 +76,7 @@ def simulated_run(directory: Path, ring: Ring) -> Path:
     end_s = max(max(times) for times in finishes)
     head = setup(
         strategy=ring.strategy, topology=ring.topology, world_size=ring.workers,
-        seed=ring.seed, digest=f"seed-{ring.seed}",
+        seed=ring.seed, digest=ring.digest or f"seed-{ring.seed}",
     )  # fmt: skip
     total = ring.workers * ring.windows
     ranks = {

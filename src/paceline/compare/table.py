@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 
 from paceline.compare.columns import Column, cause_columns, result_columns
@@ -20,16 +20,18 @@ GAP = 2
 def render(rows: Sequence[Row], target: Target | None = None) -> str:
     """The comparison: results, their causes, and what must not be overlooked."""
     tables = [result_columns(rows, target), cause_columns()]
-    parts: list[RenderableType] = [
-        _table(rows, columns) for group in tables for columns in _fitting(rows, group)
-    ]
-    seeds = max((len(row.runs) for row in rows), default=0)
-    if seeds > 1:
-        parts.append(f"mean ± standard deviation over {seeds} seeds")
     console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
-        console.print(*parts, *remarks(rows, target), sep="\n")
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+        for columns in tables:
+            console.print(*[_table(rows, group) for group in _fitting(rows, columns)], sep="\n")
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    return "\n".join([*lines, *_below(rows, target)]).strip("\n")
+
+
+def _below(rows: Sequence[Row], target: Target | None) -> list[str]:
+    seeds = max((len(row.runs) for row in rows), default=0)
+    spread = [f"mean ± standard deviation over {seeds} seeds"] if seeds > 1 else []
+    return [*spread, *remarks(rows, target)]
 
 
 def _fitting(rows: Sequence[Row], columns: Sequence[Column]) -> Iterator[list[Column]]:

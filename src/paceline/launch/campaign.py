@@ -16,7 +16,7 @@ from paceline.compare.figures import Figures, figures_of
 from paceline.compare.rows import Row, check_seeds, with_speed_up
 from paceline.compare.target import Target
 from paceline.errors import bad_value
-from paceline.launch.request import RunRequest, checked
+from paceline.launch.request import RunRequest, checked, core_count
 from paceline.launch.summary import RunResult
 from paceline.runs import Run, read_run
 from paceline.strategies import parse_strategy
@@ -46,7 +46,12 @@ class Plan:
                 yield Cell(label=strategy, workers=self.workers, strategy=strategy, seed=seed)
 
     def request(self, cell: Cell) -> RunRequest:
-        """The run that ``cell`` stands for."""
+        """The run that ``cell`` stands for.
+
+        In an emulated cluster every worker stands for a machine of its own, so that the lone worker
+        must not have more threads than each of the many; otherwise it gets the whole machine.
+        """
+        emulated = self.emulate is not None
         return RunRequest(
             script=self.script,
             args=self.args,
@@ -55,6 +60,7 @@ class Plan:
             emulate=self.emulate,
             out=self.out / cell.name,
             seed=cell.seed,
+            threads=max(1, core_count() // self.workers) if emulated else None,
         )
 
 
