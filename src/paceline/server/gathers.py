@@ -5,7 +5,7 @@ Knows ranks and tags; who is live is the caller's to say.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from paceline.transport.messages import Gathered
 
@@ -25,9 +25,9 @@ class Gathers:
         for payloads in self._pending.values():
             payloads.pop(rank, None)
 
-    def complete(self, expected: Collection[int]) -> list[Gathered]:
+    def complete(self, expected: AbstractSet[int]) -> list[Gathered]:
         """Take out the exchanges into which all ``expected`` ranks have sent."""
-        done = [tag for tag, got in self._pending.items() if got.keys() >= set(expected)]
+        done = [tag for tag, got in self._pending.items() if got.keys() >= expected]
         return [_gathered(self._pending.pop(tag)) for tag in done]
 
 

@@ -96,9 +96,8 @@ class Hub:
         self._deaths.poll()
         self._connections = {one for one in self._connections if one.open}
         self._group.observers = [one for one in self._group.observers if one.open]
-        if not self._policy_decides and self._greeting is not None:
-            for member in self._group.silent(self._greeting.evict_after_s):
-                self._lose_silent(member)
+        if self._greeting is not None:
+            self._look_after_members(self._greeting.evict_after_s)
         if self._is_over():
             self._loop.stop()
 
@@ -109,6 +108,12 @@ class Hub:
         self._deaths.close()
         if self._plane is not None:
             self._plane.close()
+
+    def _look_after_members(self, evict_after_s: float) -> None:
+        silent = [] if self._policy_decides else self._group.silent(evict_after_s)
+        for member in silent:
+            self._lose_silent(member)
+        self._finish_gathers()  # the policy may have evicted somebody whom others wait for
 
     def _is_over(self) -> bool:
         group = self._group
@@ -239,21 +244,19 @@ class Hub:
             self._gone(member, "dead")
 
     def _gone(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
-        self._gathers.discard(member.rank)
-        self._finish_gathers()
         if self._group.halted is not None:
             return
         if self._plane is not None and self._policy_decides:
             self._plane.leave(member, reason)
         elif reason == "dead":
             self._lose(member, f"{member} died, {member.doing(self._loop.clock_s())}")
+        self._finish_gathers()
 
     def _lose_silent(self, member: Member) -> None:
         now_s = self._loop.clock_s()
         silent = f"{member} was silent for {now_s - member.heard_s:.1f} s"
         text = f"{silent} ({member.doing(now_s)})"
         self._group.evict(member, f"{text} and is evicted")
-        self._gathers.discard(member.rank)
         self._lose(member, text)
 
     def _lose(self, member: Member, text: str) -> None:
@@ -264,13 +267,14 @@ class Hub:
         return self._plane is not None and self._plane.started
 
     def _finish_gathers(self) -> None:
-        assert self._greeting is not None
+        """Answer the exchanges that all live (or still missing) ranks have joined."""
+        if self._group.halted is not None or self._greeting is None:
+            return
         members = self._group.members
-        expected = [
-            rank
-            for rank in range(self._greeting.world_size)
-            if rank not in members or members[rank].state == "live"
-        ]
-        for gathered in self._gathers.complete(expected):
+        everyone = range(self._greeting.world_size)
+        gone = {rank for rank in everyone if rank in members and members[rank].state != "live"}
+        for rank in gone:
+            self._gathers.discard(rank)
+        for gathered in self._gathers.complete(set(everyone) - gone):
             for rank in gathered.ranks:
                 self._group.reply(rank, gathered)

@@ -1,0 +1,1 @@
+"""The server process, tested through a worker reduced to its protocol."""

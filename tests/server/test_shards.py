@@ -1,0 +1,177 @@
+"""One update on the server has the bits of the plain loop's step on plain tensors."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+
+from paceline.errors import UsageError
+from paceline.server.shards import Gradients, Part, Shard
+from paceline.transport.messages import OptimizerSpec
+from server.stand_in import _layout
+
+SHAPES = ((7, 5), (5,), (3, 2, 2, 2), ())
+OPTIMIZERS = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "foreach": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "fused": True}),
+    ("Adam", {"lr": 0.01, "betas": [0.8, 0.99]}),
+    ("Adam", {"lr": 0.01, "amsgrad": True, "fused": True}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.5, "centered": True}),
+]
+
+
+def values(seed: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES]
+    tensors[2] = tensors[2].to(memory_format=torch.channels_last)
+    return tensors
+
+
+def plain(name: str, hyper: dict[str, Any], parameters: list[torch.Tensor]) -> Any:
+    own = {k: tuple(v) if isinstance(v, list) else v for k, v in hyper.items()}
+    return getattr(torch.optim, name)(parameters, **own)
+
+
+class OnServer:
+    def __init__(self, name: str, groups: list[dict[str, Any]], of_group: list[int] | None = None):
+        start = values(0)
+        self.layout = _layout(start)
+        initial = torch.zeros(self.layout.total_bytes, dtype=torch.uint8)
+        for view, value in zip(self.layout.views(initial), start, strict=True):
+            view.copy_(value)
+        spec = OptimizerSpec(name=name, groups=groups)
+        self.shard = Shard(
+            layout=self.layout, initial=initial, spec=spec, groups=of_group or [0] * len(start)
+        )
+
+    def part(self, gradients: list[torch.Tensor | None]) -> Part:
+        memory = torch.zeros(self.layout.total_bytes, dtype=torch.uint8)
+        held = Gradients(self.layout, memory)
+        for view, gradient in zip(held.views, gradients, strict=True):
+            if gradient is not None:
+                view.copy_(gradient)
+        return Part(gradients=held, used=bytes(g is not None for g in gradients))
+
+    def apply(self, *gradients: list[Any], divisor: float = 1.0, **options: Any) -> Any:
+        options = {"lr_scale": 1.0, "clip_norm": None, **options}
+        return self.shard.apply([self.part(g) for g in gradients], divisor=divisor, **options)
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        return self.layout.views(self.shard.memory)
+
+
+def assert_same_bits(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+    for one, other in zip(got, wanted, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "hyper"), OPTIMIZERS)
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_steps_have_the_bits_of_the_plain_loop(
+    name: str, hyper: dict, clip_norm: float | None
+) -> None:
+    on_server, parameters = OnServer(name, [hyper]), values(0)
+    optimizer = plain(name, hyper, parameters)
+    for step in range(4):
+        pushes = [values(10 * step + rank) for rank in range(3)]
+        for parameter, *gradients in zip(parameters, *pushes, strict=True):
+            total = gradients[0].clone()
+            for gradient in gradients[1:]:
+                total.add_(gradient)
+            parameter.grad = total.div_(3)
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+        optimizer.step()
+        assert on_server.apply(*pushes, divisor=3.0, clip_norm=clip_norm).applied
+        assert_same_bits(on_server.parameters, parameters)
+
+
+def test_a_parameter_used_by_nobody_is_left_alone_and_one_used_by_some_counts_zeros() -> None:
+    hyper = {"lr": 0.1, "weight_decay": 0.5}
+    on_server, parameters = OnServer("AdamW", [hyper]), values(0)
+    optimizer = plain("AdamW", hyper, parameters)
+    first, second = values(1), values(2)
+    on_server.apply([None, first[1], *first[2:]], [None, None, *second[2:]], divisor=2.0)
+    for parameter, one, other in zip(parameters, first, second, strict=True):
+        parameter.grad = (one + other) / 2
+    parameters[0].grad = None
+    parameters[1].grad = first[1] / 2
+    optimizer.step()
+    assert_same_bits(on_server.parameters, parameters)
+    assert torch.equal(on_server.parameters[0], values(0)[0])
+
+
+def test_lr_scale_holds_for_one_step_and_new_hyper_parameters_from_then_on() -> None:
+    on_server, parameters = OnServer("SGD", [{"lr": 0.5}]), values(0)
+    gradients = values(3)
+    on_server.apply(gradients, lr_scale=0.25)
+    on_server.apply(gradients)
+    on_server.shard.set_groups([{"lr": 0.125}])
+    on_server.apply(gradients)
+    for rate in (0.5 * 0.25, 0.5, 0.125):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.add_(gradient, alpha=-rate)
+    assert_same_bits(on_server.parameters, parameters)
+
+
+def test_groups_keep_their_own_hyper_parameters() -> None:
+    hypers = [{"lr": 0.5}, {"lr": 0.25, "momentum": 0.9}]
+    on_server = OnServer("SGD", hypers, [0, 0, 1, 1])
+    parameters = values(0)
+    optimizer = torch.optim.SGD(
+        [{"params": parameters[:2], **hypers[0]}, {"params": parameters[2:], **hypers[1]}]
+    )
+    for step in range(3):
+        gradients = values(step + 1)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+        on_server.apply(gradients)
+    assert_same_bits(on_server.parameters, parameters)
+
+
+def test_state_can_be_read_by_plain_torch_and_training_goes_on_from_it() -> None:
+    on_server = OnServer("Adam", [{"lr": 0.01}])
+    on_server.apply(values(1))
+    state = on_server.shard.state()
+    loaded = torch.load(io.BytesIO(state), weights_only=True)
+    parameters = [parameter.clone() for parameter in on_server.parameters]
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+    optimizer.load_state_dict(loaded)
+    for parameter, gradient in zip(parameters, values(2), strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    resumed = OnServer("Adam", [{"lr": 0.01}])
+    resumed.shard.memory.copy_(on_server.shard.memory)
+    resumed.shard.load_state(state)
+    for one in (on_server, resumed):
+        one.apply(values(2))
+        assert_same_bits(one.parameters, parameters)
+
+
+def test_a_sum_that_overflows_changes_nothing() -> None:
+    on_server = OnServer("SGD", [{"lr": 0.1, "momentum": 0.9}])
+    before = on_server.shard.memory.clone()
+    huge = [torch.full(shape, 3e38) for shape in SHAPES]
+    applied = on_server.apply(huge, huge, divisor=2.0)
+    assert not applied.applied
+    assert torch.equal(on_server.shard.memory, before)
+
+
+def test_a_norm_that_overflows_matters_only_where_it_clips() -> None:
+    large = [torch.full(shape, 1e30) for shape in SHAPES]
+    assert OnServer("SGD", [{"lr": 0.1}]).apply(large).applied
+    assert not OnServer("SGD", [{"lr": 0.1}]).apply(large, clip_norm=1.0).applied
+
+
+@pytest.mark.parametrize("name", ["LBFGS", "SparseAdam", "Optimizer_", "lr_scheduler", "os"])
+def test_an_optimizer_that_cannot_live_on_the_server_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        OnServer(name, [{"lr": 0.1}])
