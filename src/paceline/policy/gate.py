@@ -7,6 +7,7 @@ tick whatever the number of workers. It knows clocks and who is held back, not w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from paceline.policy.members import Member
@@ -18,8 +19,8 @@ class Floor(Protocol):
     active: int
     clock: int
 
-    def enter(self, clock: int) -> None:
-        """A member at ``clock`` (not below the floor) counts from now on."""
+    def enter(self, clocks: Sequence[int]) -> None:
+        """Members at these clocks (none below the floor) count from now on, all at once."""
 
     def leave(self, clock: int) -> None:
         """A member at ``clock`` counts no longer."""
@@ -39,10 +40,11 @@ class Slowest:
         self.clock = 0
         self._standing: dict[int, int] = {}
 
-    def enter(self, clock: int) -> None:
-        assert clock >= self.clock, (clock, self.clock)
-        self.active += 1
-        self._standing[clock] = self._standing.get(clock, 0) + 1
+    def enter(self, clocks: Sequence[int]) -> None:
+        self.active += len(clocks)
+        for clock in clocks:
+            assert clock >= self.clock, (clock, self.clock)
+            self._standing[clock] = self._standing.get(clock, 0) + 1
         self._climb()
 
     def leave(self, clock: int) -> None:
@@ -78,9 +80,8 @@ class RoundClock:
         self.active = 0
         self.clock = 0
 
-    def enter(self, clock: int) -> None:
-        assert clock >= self.clock, (clock, self.clock)
-        self.active += 1
+    def enter(self, clocks: Sequence[int]) -> None:
+        self.active += len(clocks)
 
     def leave(self, clock: int) -> None:
         self.active -= 1

@@ -38,7 +38,7 @@ class Deadlines:
 
     def overdue(self, now_s: float) -> list[int]:
         """The ranks whose deadline is not after ``now_s``, each told once."""
-        late = []
+        late: list[int] = []
         while self._heap and self._heap[0][0] <= now_s:
             self._correct_first(now_s, late)
         if now_s >= self._announced_s:

@@ -71,8 +71,7 @@ class Passes:
         self._pass_id = min(request.pass_id for request in self._pending.values())
         self._supply = self._new_supply(members)
         self._was_dry = False
-        for member in members:
-            self._bring_back(member)
+        self._bring_back(members)
         return members
 
     def close(self) -> list[Member]:
@@ -88,14 +87,13 @@ class Passes:
         """A worker came. Where batches are dealt in rounds it takes part from the next pass on."""
         member.sits_out = self._supply is not None and self._dealt
         if self._supply is not None and self._can_get(member):
-            self._roster.activate(member)
+            self._roster.activate([member])
 
     def refill(self, members: Iterable[Member]) -> list[Grant]:
         """Lease to ``members`` what they may have now; whoever can get nothing is done."""
         assert self._supply is not None
         grants = self._supply.refill(members)
-        for member, _ in grants:
-            self._roster.activate(member)
+        self._roster.activate([member for member, _ in grants])
         if self._supply.dry and not self._was_dry:
             members = self._roster.in_order()
         self._was_dry = self._supply.dry
@@ -123,15 +121,17 @@ class Passes:
             return Own()
         return Dealt(members) if self._dealt else Shared(self._roster.members)
 
-    def _bring_back(self, member: Member) -> None:
-        request = self._pending.get(member.rank)
-        member.sits_out = request is not None and request.pass_id > self._pass_id
-        if member.sits_out:
-            return
-        self._roster.activate(member)
-        if request is not None:
-            del self._pending[member.rank]
-            self._enter(member, request)
+    def _bring_back(self, members: list[Member]) -> None:
+        """Everybody takes part in the pass that opens, but those who have asked for a later one."""
+        asked = self._pending
+        for member in members:
+            request = asked.get(member.rank)
+            member.sits_out = request is not None and request.pass_id > self._pass_id
+        takers = [member for member in members if not member.sits_out]
+        self._roster.activate(takers)
+        for member in takers:
+            if member.rank in asked:
+                self._enter(member, asked.pop(member.rank))
 
     def _enter(self, member: Member, request: Request) -> bool:
         """Whether that concerns the others too: batches came back, or do not exist after all."""

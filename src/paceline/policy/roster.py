@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from paceline.policy.gate import Floor, Gate, RoundClock, Slowest
 from paceline.policy.members import Member
 from paceline.policy.rules import Rules
@@ -43,12 +45,14 @@ class Roster:
         self.retire(member)
         member.phase = "gone"
 
-    def activate(self, member: Member) -> None:
-        """``member`` counts, at the floor if it had fallen behind."""
-        if not member.active:
+    def activate(self, members: Iterable[Member]) -> None:
+        """``members`` count, all at once: at the floor if they had fallen behind."""
+        newly = [member for member in members if not member.active]
+        for member in newly:
             member.active = True
             member.clock = max(member.clock, self.floor.clock)
-            self.floor.enter(member.clock)
+        if newly:
+            self.floor.enter([member.clock for member in newly])
 
     def retire(self, member: Member) -> None:
         """``member`` counts no longer, and waits for nobody."""
