@@ -148,9 +148,9 @@ class TrainingPass:
                 self._total = self._stream_length()
                 return
             yield self._hand_out(batch)
-            self._take_back()
-            if not self.active:
+            if not self.active:  # settled by another call while the user kept the iterator
                 return
+            self._take_back()
 
     def _hand_out(self, batch: Any) -> Any:
         assert self._window is not None
