@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ def ends(worker: subprocess.Popen[str], *, within_s: float) -> int:
     """The worker's exit status once its work is over: an exit must not wait for a lost peer."""
     assert worker.stdin is not None
     worker.stdin.close()
+    worker.stdin = None
     return worker.wait(within_s)
 
 
@@ -52,22 +53,21 @@ def test_a_stopped_peer_is_named_and_the_exit_does_not_wait_for_it(
     plane: str, strategy: str
 ) -> None:
     with Crew(2) as crew:
-        survivor = crew.run(cell(plane, strategy, acts={"1": "stop"}, evict_after_s=2.0))[0]
+        survivor = crew.run(cell(plane, strategy, acts={"1": "stop"}, evict_after_s=4.0))[0]
         assert survivor is not None
         assert survivor["error"] == "PeerLostError", survivor
         assert "rank 1" in survivor["text"]
         assert ends(crew.workers[0], within_s=5) == 0
 
 
-def test_a_worker_that_computes_on_is_ended_by_its_heartbeat() -> None:
+def test_a_worker_that_computes_on_is_ended_by_its_heartbeat(tmp_path: Path) -> None:
     """Rank 1 sleeps in its own code while rank 0 fails: it has 5 s to hear of it, then it ends."""
     with Crew(2) as crew:
         acts = {"0": "raise", "1": "sleep"}
-        began_s = time.monotonic()
-        failed = crew.run(cell("server", "async", acts=acts))[0]
+        asleep = str(tmp_path / "asleep")
+        failed = crew.run(cell("server", "async", acts=acts, asleep=asleep))[0]
         assert failed is not None
         assert failed["error"] == "ZeroDivisionError"
         assert answer(crew.workers[1]) is None
         assert crew.workers[1].wait(1) == 3
-        assert time.monotonic() - began_s < 20
         assert "rank 0" in crew.workers[1].communicate()[1]

@@ -114,14 +114,20 @@ def compute(cell: Answer, plane: Plane, model: torch.nn.Module, window: Window) 
 
 
 def misbehave(cell: Answer, window: int, session: Session) -> None:
-    """What this cell wants this rank to do at the start of its second window."""
+    """What this cell wants this rank to do at the start of its second window.
+
+    Who sleeps says so by a file at ``asleep``, for which who raises waits.
+    """
     how = cell.get("acts", {}).get(str(cell["rank"]))
     if how is None or window != 1:
         return
     if how == "raise":
+        while "asleep" in cell and not os.path.exists(cell["asleep"]):
+            time.sleep(0.01)
         session.abort("ZeroDivisionError: the loss was divided by zero")
         raise ZeroDivisionError("the loss was divided by zero")
     if how == "sleep":
+        open(cell["asleep"], "w").close()
         time.sleep(60)
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[how])
 

@@ -62,6 +62,7 @@ class Group:
                 backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT
             )
             self._group = c10d.group.WORLD
+        _keep(self._group)
 
     def start_sum(self, tensor: torch.Tensor) -> Pending:
         """Begin to replace ``tensor`` by its sum over all ranks."""
@@ -88,14 +89,9 @@ class Group:
             raise self._waiter.explain(error) from error
 
     def close(self, *, abandon: bool) -> None:
-        """Destroy the group; ``abandon`` it where a peer may not answer.
-
-        gloo's destructor joins threads that wait for the peer, for ever if that one is stopped:
-        an abandoned group is kept from being destroyed, at exit too, by a reference never returned.
-        """
-        if abandon:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
-        else:
+        """Destroy the group; with ``abandon``, where a peer may not answer, leave it as it is."""
+        if not abandon:
+            _release(self._group)
             c10d.destroy_process_group(self._group)
 
     def _start(self, start: Any) -> Pending:
@@ -110,3 +106,16 @@ class Group:
         while not pending.work.is_completed():
             self._waiter.check()
             pause.wait(POLL_S)
+
+
+def _keep(group: Any) -> None:
+    """Keep ``group`` from ever being destroyed, at the process's exit too.
+
+    gloo's destructor joins threads that wait for a peer: for ever, if that one is stopped. Python
+    drops all that it knows of at exit, so this takes a reference that it does not know of.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def _release(group: Any) -> None:
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))

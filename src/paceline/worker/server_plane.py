@@ -74,6 +74,7 @@ class ServerPlane:
     def next_window(self) -> Window | None:
         if self._plan is None:
             return None
+        began_s = self._training.clock_s()
         reply = self._session.request(Ready())
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
         self._pulled_bytes = sum(self._sizes)
@@ -87,7 +88,7 @@ class ServerPlane:
             batches=tuple(reply.batches),
             unit=self._plan.unit if self._joint else None,
             gate_s=reply.waited_s,
-            pull_s=reply.copied_s,
+            pull_s=max(0.0, self._training.clock_s() - began_s - reply.waited_s),
         )
 
     def before_backward(self, *, last: bool) -> None:
