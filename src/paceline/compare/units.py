@@ -30,10 +30,8 @@ def size(byte_count: float) -> str:
 
 
 def count(value: float) -> str:
-    """Three digits that matter; whole numbers stay whole: ``12,480``, ``842``, ``3.25``."""
-    if value == int(value) or abs(value) >= 100:
-        return f"{round(value):,}"
-    return _three(value)
+    """Whole from ten on: ``12,480``, ``62``, ``3.25``."""
+    return f"{round(value):,}" if abs(value) >= 10 else _three(value)
 
 
 def share(value: float) -> str:

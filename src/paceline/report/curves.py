@@ -19,6 +19,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 MAX_RAW_POINTS = 400
 MAX_SMOOTH_POINTS = 120
 WINDOWS_PER_MEAN = 12
+LABEL_BETWEEN_DECADES = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,12 +80,7 @@ def loss_chart(runs: Mapping[str, Sequence[Run]]) -> Chart:
                 _plot(axes, thinned(curve), color=colour, alpha=0.22, linewidth=0.7)
                 name = label if nth == 0 else None
                 _plot(axes, smoothed(curve), color=colour, linewidth=2, label=name)
-        values = [
-            curve.values.min() for group in curves.values() for curve in group if len(curve.values)
-        ]
-        if values and min(values) > 0:
-            axes[0].set_yscale("log")
-            _plain_ticks(axes[0])
+        _log_scale(axes[0], [curve for group in curves.values() for curve in group])
         axes[0].set_ylabel("training loss")
         _legend(figure, axes[1])
 
@@ -136,9 +132,18 @@ def _legend(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=6)
 
 
-def _plain_ticks(axes: Axes) -> None:
-    for axis_part in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        axis_part(lambda value, _: f"{value:g}")
+def _log_scale(axes: Axes, curves: Sequence[Curve]) -> None:
+    """A logarithmic axis that fits the means, if all losses are positive; single windows may leave it."""
+    known = [curve for curve in curves if len(curve.values)]
+    if not known or min(curve.values.min() for curve in known) <= 0:
+        return
+    means = np.concatenate([smoothed(curve).values for curve in known])
+    low, high = means.min() / 2, means.max() * 1.5
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    few_decades = high / low < LABEL_BETWEEN_DECADES
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if few_decades else "")
     axes.tick_params(axis="y", which="minor", labelsize=7)
 
 

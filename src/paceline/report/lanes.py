@@ -16,7 +16,7 @@ from paceline.runs import Run
 
 MAX_SLICE_S = 30.0
 SHORTEST_S = 1e-3
-WINDOWS_SHOWN = 25
+WINDOWS_SHOWN = 30
 MAX_LANES = 16
 _WORDS = {
     "compute": "computing",
@@ -131,7 +131,7 @@ def _caption(run: Run, offset_s: float, length_s: float) -> str:
     text = f"Shown: {length_s:.2f} s of {last_s - first_s:.1f} s, from {offset_s:.2f} s on."
     if len(run.ranks) > MAX_LANES:
         text += f" The first {MAX_LANES} of {len(run.ranks)} workers."
-    return text + " Blank: outside windows, such as evaluation."
+    return text + " Blank: the script's own code, such as evaluation."
 
 
 def lanes_of(runs: Mapping[str, Sequence[Run]]) -> list[Chart]:
