@@ -55,6 +55,7 @@ class Worker:
     state: str = "out"  # out, idle, asked, waiting, running, pushed, left
     passes_done: int = 0
     batches: tuple[int, ...] = ()
+    leased: set[int] = field(default_factory=set)
     learned: bool = False
     speed: int = 1
 
@@ -68,7 +69,7 @@ class World:
     halted: bool = False
     stopped: bool = False
     log: list[tuple[Fact, list[Order]]] = field(default_factory=list)
-    observers: list[Callable[[Fact, list[Order]], None]] = field(default_factory=list)
+    observers: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         count = self.scene.world_size + self.scene.extra
@@ -131,6 +132,7 @@ class World:
             victim = self.waiting()[dice % len(self.waiting())]
             self._tell(Leave(time_s=self.time_s, rank=victim.rank, reason="dead"))
         elif dice < 16 and worker.state == "asked":
+            worker.leased = set()
             self._tell(self._request(worker, depth=0))
             self._pass_over(worker)
         elif dice < 18:
@@ -140,6 +142,8 @@ class World:
         elif dice < 22 and worker.state == "running":
             self._push(worker, weight=8.0, stop=True)
             self.stopped = True
+            for each in self.workers:
+                each.leased = set()
         else:
             self._tell(Tick(time_s=self.time_s, rank=worker.rank))
 
@@ -165,6 +169,8 @@ class World:
         beyond = [b for b in worker.batches if b >= self.scene.end]
         if beyond and not worker.learned and not self.scene.known:
             worker.learned = True
+            for each in self.workers if self.scene.split else [worker]:
+                each.leased = {batch for batch in each.leased if batch < self.scene.end}
             self._tell(self._request(worker, depth=self.scene.depth))
         if worker.state != "running":
             return
@@ -202,7 +208,7 @@ class World:
         for order in orders:
             self._obey(order)
         for observer in self.observers:
-            observer(fact, orders)
+            observer()
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, Start):
@@ -210,19 +216,27 @@ class World:
             assert worker.state == "waiting", order
             worker.state = "running"
             worker.batches = order.batches
-        elif isinstance(order, Lease) and order.last:
-            assert self.workers[order.rank].state == "waiting", order
-            self._pass_over(self.workers[order.rank])
+            worker.leased -= set(order.batches)
+        elif isinstance(order, Lease):
+            self._leased(self.workers[order.rank], order)
         elif isinstance(order, Update):
             for rank in order.ranks:
                 self._decided(rank)
         elif isinstance(order, Drop):
             self._decided(order.rank)
         elif isinstance(order, Release):
+            self.workers[order.rank].leased = set()
             if self.workers[order.rank].state != "left":
                 self.workers[order.rank].state = "out"
         elif isinstance(order, Halt):
             self.halted = True
+
+    def _leased(self, worker: Worker, order: Lease) -> None:
+        worker.leased |= set(order.batches)
+        if order.last:
+            assert worker.state == "waiting", order
+            assert not worker.leased, order
+            self._pass_over(worker)
 
     def _decided(self, rank: int) -> None:
         if self.workers[rank].state == "pushed":

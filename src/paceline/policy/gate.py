@@ -22,8 +22,8 @@ class Floor(Protocol):
     def enter(self, clocks: Sequence[int]) -> None:
         """Members at these clocks (none below the floor) count from now on, all at once."""
 
-    def leave(self, clock: int) -> None:
-        """A member at ``clock`` counts no longer."""
+    def leave(self, clocks: Sequence[int]) -> None:
+        """Members at these clocks count no longer, all at once."""
 
     def tick(self, old: int, new: int) -> None:
         """A member that counts goes from ``old`` to ``new``."""
@@ -47,25 +47,25 @@ class Slowest:
             self._standing[clock] = self._standing.get(clock, 0) + 1
         self._climb()
 
-    def leave(self, clock: int) -> None:
-        self.active -= 1
-        self._take(clock)
+    def leave(self, clocks: Sequence[int]) -> None:
+        self.active -= len(clocks)
+        for clock in clocks:
+            self._take(clock)
+        self._climb()
 
     def tick(self, old: int, new: int) -> None:
         self._standing[new] = self._standing.get(new, 0) + 1
         self._take(old)
+        if old == self.clock:
+            self._climb()
 
     def end_round(self) -> None:
         pass
 
     def _take(self, clock: int) -> None:
-        count = self._standing[clock]
+        count = self._standing.pop(clock)
         if count > 1:
             self._standing[clock] = count - 1
-            return
-        del self._standing[clock]
-        if clock == self.clock:
-            self._climb()
 
     def _climb(self) -> None:
         standing = self._standing
@@ -83,8 +83,8 @@ class RoundClock:
     def enter(self, clocks: Sequence[int]) -> None:
         self.active += len(clocks)
 
-    def leave(self, clock: int) -> None:
-        self.active -= 1
+    def leave(self, clocks: Sequence[int]) -> None:
+        self.active -= len(clocks)
 
     def tick(self, old: int, new: int) -> None:
         pass

@@ -97,8 +97,7 @@ class Passes:
         if self._supply.dry and not self._was_dry:
             members = self._roster.in_order()
         self._was_dry = self._supply.dry
-        for member in members:
-            self._settle(member)
+        self._settle(members)
         return grants
 
     def leave(self, member: Member) -> tuple[int, ...]:
@@ -109,9 +108,10 @@ class Passes:
     def stop(self) -> None:
         """No more starts; the windows that run are still to be decided."""
         self._supply = Nothing()
-        for member in self._roster.in_order():
+        members = self._roster.in_order()
+        for member in members:
             member.leases.clear()
-            self._settle(member)
+        self._settle(members)
 
     def _new_supply(self, members: list[Member]) -> Supply:
         asked = [r for r in self._pending.values() if r.pass_id == self._pass_id]
@@ -153,10 +153,11 @@ class Passes:
         member.depth = 0
         return self._supply.give_back(member, member.surrender())
 
-    def _settle(self, member: Member) -> None:
-        between = member.phase == "idle" or member.phase == "waiting"
-        if between and not member.leases and not self._can_get(member):
-            self._roster.retire(member)
+    def _settle(self, members: Iterable[Member]) -> None:
+        """Whoever is between windows, has no batches and can get none is done with the pass."""
+        empty = [m for m in members if not m.leases and m.phase in ("idle", "waiting")]
+        if empty:
+            self._roster.retire([member for member in empty if not self._can_get(member)])
 
     def _can_get(self, member: Member) -> bool:
         assert self._supply is not None

@@ -42,7 +42,7 @@ class Roster:
     def remove(self, member: Member) -> None:
         """``member`` is one no longer."""
         del self.members[member.rank]
-        self.retire(member)
+        self.retire([member])
         member.phase = "gone"
 
     def activate(self, members: Iterable[Member]) -> None:
@@ -54,12 +54,14 @@ class Roster:
         if newly:
             self.floor.enter([member.clock for member in newly])
 
-    def retire(self, member: Member) -> None:
-        """``member`` counts no longer, and waits for nobody."""
-        if member.active:
+    def retire(self, members: Iterable[Member]) -> None:
+        """``members`` count no longer, all at once, and wait for nobody."""
+        newly = [member for member in members if member.active]
+        for member in newly:
             member.active = False
-            self.floor.leave(member.clock)
             self.gate.forget(member)
+        if newly:
+            self.floor.leave([member.clock for member in newly])
 
     def move(self, member: Member, clock: int) -> None:
         """An active member's clock becomes ``clock``, or the floor if that is higher."""
