@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from planes.crew import Crew
 from planes.toy import UNIT, from_hex, joint_oracle
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from planes.toy import UNIT, build, gradient_step, hexed, in_order, parameters_of
 
 from paceline.errors import UsageError
 from paceline.strategies import parse_strategy
@@ -15,6 +14,7 @@ from paceline.worker.manifest import trainable
 from paceline.worker.plane import Contribution, PassPlan
 from paceline.worker.planes import open_plane
 from paceline.worker.training import Training
+from planes.toy import UNIT, build, gradient_step, hexed, in_order, parameters_of
 
 OPTIMIZERS = [
     ["SGD", {"lr": 0.1}],
@@ -67,7 +67,12 @@ def train(
 
 
 def plain_loop(
-    model: Any, optimizer: torch.optim.Optimizer, *, total: int, window: int, clip_norm: float | None
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    *,
+    total: int,
+    window: int,
+    clip_norm: float | None,
 ) -> None:
     for first in range(0, total, window):
         weight = 0.0

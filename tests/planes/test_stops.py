@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from planes.crew import Crew, answer
 from planes.toy import UNIT
 

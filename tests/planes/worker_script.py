@@ -11,7 +11,6 @@ import traceback
 from typing import Any
 
 import torch
-from planes.toy import build, gradient_step, hexed, parameters_of
 
 from paceline.launch.context import Launch
 from paceline.strategies import parse_strategy
@@ -20,6 +19,7 @@ from paceline.worker.plane import Contribution, PassPlan, Plane, Window
 from paceline.worker.planes import open_plane
 from paceline.worker.session import Session
 from paceline.worker.training import Training
+from planes.toy import build, gradient_step, hexed, parameters_of
 
 Answer = dict[str, Any]
 
@@ -31,7 +31,11 @@ def main() -> None:
         try:
             answer = run(cell)
         except Exception as error:
-            answer = {"error": type(error).__name__, "text": str(error), "trace": traceback.format_exc()}
+            answer = {
+                "error": type(error).__name__,
+                "text": str(error),
+                "trace": traceback.format_exc(),
+            }
         print(json.dumps(answer), flush=True)
 
 

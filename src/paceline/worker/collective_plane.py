@@ -137,7 +137,7 @@ class CollectivePlane:
         try:
             self._session.close(reason)
         finally:
-            self._group.close(abandon=self._session.stopped)
+            self._group.close(abandon=reason != "finished" or self._session.stopped)
 
     def _agreed_end(self, current: ScheduledPass) -> bool:
         """Whether all ranks know the pass to be over, by a total that is the same for all."""

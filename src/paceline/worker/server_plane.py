@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from paceline.gradients.buffer import GradientBuffer
+from paceline.gradients.layout import FlatLayout
 from paceline.strategies import is_joint
 from paceline.transport.messages import (
     Decided,
@@ -54,7 +55,7 @@ class ServerPlane:
         self._region = Region.create(2 * layout.total_bytes)
         own, gradients = self._region.memory.split(layout.total_bytes)
         self._buffer = GradientBuffer(layout, gradients, parameters)
-        _move(parameters, layout.views(own))
+        _move(parameters, layout, own)
         self._groups = self._hyperparameters()
         opened = session.request(self._opening())
         self._position = Position(version=opened.version, clock=opened.clock)
@@ -144,7 +145,7 @@ class ServerPlane:
         self._plan = None
         self._buffer.close()
         try:
-            if not self._session.stopped:
+            if self._session.usable:
                 self.sync_optimizer()
         finally:
             self._session.close(reason)
@@ -214,9 +215,14 @@ class ServerPlane:
         self._region.close()
 
 
-def _move(parameters: list[torch.nn.Parameter], views: list[torch.Tensor]) -> None:
-    """Let the parameters live in ``views``, with the values they have."""
-    with torch.no_grad():
-        for parameter, view in zip(parameters, views, strict=True):
-            view.copy_(parameter)
-            parameter.data = view
+def _move(parameters: list[torch.nn.Parameter], layout: FlatLayout, memory: torch.Tensor) -> None:
+    """Let the parameters live in ``memory``, with the values they have.
+
+    Each gets a storage of its own there, no larger than itself: ``torch.save`` writes whole storages.
+    """
+    for parameter, slot in zip(parameters, layout.slots, strict=True):
+        stop = slot.offset_bytes + slot.span_bytes
+        flat = torch.from_numpy(memory.numpy()[slot.offset_bytes : stop]).view(slot.dtype)
+        view = flat.as_strided(slot.shape, slot.stride)
+        view.copy_(parameter.detach())
+        parameter.data = view

@@ -48,6 +48,7 @@ class Session:
         self._heartbeat = heartbeat
         self._halt = heartbeat.halt
         self._closed = False
+        self._awaiting = False
         forget = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: _call(forget))
 
@@ -66,10 +67,9 @@ class Session:
         Raises ServerLostError if its server cannot be reached, UsageError if it refuses.
         """
         rendezvous = find_server(launch)
-        control, data = (
-            _greet(rendezvous.address, _hello(launch, role, evict_after_s))
-            for role in ("control", "data")
-        )
+        address = rendezvous.address
+        control = _greet(address, _hello(launch, "control", evict_after_s))
+        data = _greet(address, _hello(launch, "data", evict_after_s))
         heartbeat = Heartbeat(
             control, launcher_pid=launch.launcher_pid, clock_s=clock_s, on_beat=on_beat
         )
@@ -81,6 +81,7 @@ class Session:
         Raises PeerLostError, PeerFailedError, EvictedError or ServerLostError if it is to stop.
         """
         self._halt.check()
+        self._awaiting = True
         try:
             self._data.send(message)
             reply = self._data.receive()
@@ -89,6 +90,7 @@ class Session:
         if isinstance(reply, Stop):
             self._halt.stop(reply)
             self._halt.check()
+        self._awaiting = False
         return reply
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
@@ -124,6 +126,11 @@ class Session:
         """Whether this worker has been told to stop."""
         return self._halt.text is not None
 
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be made: not once stopped or closed, nor after Ctrl-C inside one."""
+        return not (self.stopped or self._closed or self._awaiting)
+
     def abort(self, text: str) -> None:
         """Stop all other workers with ``text``: this one has failed."""
         if not self._closed:
@@ -133,9 +140,10 @@ class Session:
         """Leave the run and end the heartbeat. Twice is once; a stopped run needs no farewell."""
         if self._closed:
             return
+        farewell = self.usable
         self._closed = True
         try:
-            if not self.stopped:
+            if farewell:
                 self.request(Bye(reason=reason))
         finally:
             self._heartbeat.close()
@@ -150,8 +158,7 @@ class Session:
             self._data.forget()
 
 
-def _hello(launch: Launch, role: str, evict_after_s: float) -> Hello:
-    assert role in ("control", "data")
+def _hello(launch: Launch, role: Literal["control", "data"], evict_after_s: float) -> Hello:
     return Hello(
         protocol=PROTOCOL_VERSION, role=role, rank=launch.rank, world_size=launch.world_size,
         pid=os.getpid(), host=socket.gethostname(), evict_after_s=evict_after_s,
