@@ -101,6 +101,15 @@ def test_each_run_has_its_row_its_lanes_and_its_figures(page):
         assert title in page
 
 
+def test_the_header_says_what_was_trained_from_what_the_launcher_wrote(tmp_path):
+    request = {"script": "/x/train.py", "emulate": "/x/cluster.toml"}
+    summary = {"request": request, "started": "2026-11-29T17:29:01.123+00:00"}
+    write_run(tmp_path, {0: [setup(world_size=4), step()]}, summary=summary)
+    subtitle = "train.py · 4 workers · 1,000 parameters · SGD(lr=0.1) · "
+    subtitle += "timing of cluster.toml emulated · 2026-11-29 17:29"
+    assert subtitle in render_page([read_run(tmp_path)])
+
+
 def test_seeds_of_one_strategy_share_a_row(tmp_path):
     runs = [
         read_run(simulated_run(tmp_path / str(seed), Ring(windows=20, seed=seed)))

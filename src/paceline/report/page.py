@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -47,6 +48,7 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
     environment.filters["svg"] = Markup
     return environment.get_template("page.html.j2").render(
         title=_title(rows),
+        subtitle=_subtitle(runs),
         setups=[_setup(label, group[0]) for label, group in labelled.items()],
         tables=[
             _table(rows, columns) for columns in (result_columns(rows, target), cause_columns())
@@ -72,6 +74,22 @@ def _title(rows: Sequence[Row]) -> str:
     figures = rows[0].runs[0]
     workers = "" if figures.workers == 1 else f", {figures.workers} workers"
     return f"paceline: {label_of(figures)}{workers}"
+
+
+def _subtitle(runs: Sequence[Run]) -> str:
+    """What was trained on how many workers, in one line."""
+    most = max(runs, key=lambda run: run.setup.world_size)
+    setup, request = most.setup, most.summary.get("request", {})
+    workers = "1 worker" if setup.world_size == 1 else f"{setup.world_size} workers"
+    parts = [
+        Path(request["script"]).name if "script" in request else "",
+        workers,
+        f"{setup.parameters:,} parameters",
+        setup.optimizer,
+        f"timing of {Path(request['emulate']).name} emulated" if request.get("emulate") else "",
+        str(most.summary.get("started", ""))[:16].replace("T", " "),
+    ]
+    return " · ".join(filter(None, parts))
 
 
 def _setup(label: str, run: Run) -> Mapping[str, str]:
