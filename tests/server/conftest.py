@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from paceline.server.app import Server
 from paceline.server.process import ServerProcess, start_server
 
 ENDS_WITHIN_S = 10.0
@@ -20,6 +23,23 @@ def directory() -> Iterator[Path]:
     """A private directory with a name short enough for a socket in it."""
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         yield Path(name)
+
+
+@pytest.fixture
+def near_server(directory: Path) -> Iterator[str]:
+    """The address of a server in a thread of this process, where torch is loaded already."""
+    server = Server(
+        address=str(directory / "server"), out=directory, linger_s=30.0, clock_s=time.monotonic
+    )
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield str(directory / "server")
+        thread.join(ENDS_WITHIN_S)
+        assert not thread.is_alive(), "the server did not end with its last worker"
+    finally:
+        server.loop.stop()
+        thread.join(ENDS_WITHIN_S)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 from paceline import events, trace
-from paceline.server.process import ServerProcess
+from paceline.policy import Coordinator
+from paceline.strategies import parse_strategy
 from paceline.transport import messages
 from server.stand_in import StandIn, observe
 
@@ -31,11 +33,11 @@ def gradients(rank: int, step: int) -> list[torch.Tensor]:
 
 
 def opened(
-    server: ServerProcess, count: int, strategy: str, *, evict_after_s: float = 10.0, **options: Any
+    near_server: str, count: int, strategy: str, *, evict_after_s: float = 10.0, **options: Any
 ) -> list[StandIn]:
     """``count`` workers with the plane open; only rank 0's initial parameters count."""
     workers = [
-        StandIn(server.address, rank, count, evict_after_s=evict_after_s) for rank in range(count)
+        StandIn(near_server, rank, count, evict_after_s=evict_after_s) for rank in range(count)
     ]
     for worker in workers:
         worker.data.send(worker.opening(tensors(-worker.rank), strategy, **options))
@@ -43,6 +45,14 @@ def opened(
         reply = worker.data.receive(30.0)
         assert reply == messages.Opened(version=0, clock=0), reply
     return workers
+
+
+def until_ended(address: str) -> None:
+    """Wait until the server has written everything and is gone."""
+    by_s = time.monotonic() + 10.0
+    while Path(address).exists() and time.monotonic() < by_s:
+        time.sleep(0.01)
+    assert not Path(address).exists()
 
 
 def facts(directory: Path) -> list[trace.Record]:
@@ -80,10 +90,10 @@ def at_once(workers: list[StandIn], action: Callable[[StandIn], Any]) -> list[An
     [(("SGD", {"lr": 0.1, "momentum": 0.9}), None), (("AdamW", {"lr": 0.01}), 0.5)],
 )
 def test_rounds_are_the_rank_order_mean(
-    server: ServerProcess, strategy: str, optimizer: tuple[str, dict], clip_norm: float | None
+    near_server: str, strategy: str, optimizer: tuple[str, dict], clip_norm: float | None
 ) -> None:
     steps, count = 4, 3
-    workers = opened(server, count, strategy, optimizer=optimizer, clip_norm=clip_norm)
+    workers = opened(near_server, count, strategy, optimizer=optimizer, clip_norm=clip_norm)
 
     def train(worker: StandIn) -> list[Any]:
         worker.open_pass(steps * count)
@@ -131,10 +141,10 @@ def ended(worker: StandIn, **wanted: int) -> Any:
 
 
 def test_async_sum_is_the_textbook_loop_in_the_recorded_order(
-    server: ServerProcess, directory: Path
+    near_server: str, directory: Path
 ) -> None:
     count, total = 3, 24
-    workers = opened(server, count, "async:sum", optimizer=("SGD", {"lr": 0.05}))
+    workers = opened(near_server, count, "async:sum", optimizer=("SGD", {"lr": 0.05}))
 
     def train(worker: StandIn) -> int:
         worker.open_pass(total)
@@ -148,7 +158,7 @@ def test_async_sum_is_the_textbook_loop_in_the_recorded_order(
     assert sum(pushes) == total
     for worker in workers:
         worker.leave()
-    server.wait(5.0)
+    until_ended(near_server)
     parameters, done = tensors(0), [0] * count
     updates = [one for one in facts(directory) if isinstance(one, events.Update)]
     assert [update.version for update in updates] == list(range(1, total + 1))
@@ -164,8 +174,8 @@ def test_async_sum_is_the_textbook_loop_in_the_recorded_order(
             assert torch.equal(got, want)
 
 
-def test_async_mean_scales_the_learning_rate(server: ServerProcess) -> None:
-    first, second = opened(server, 2, "async", optimizer=("SGD", {"lr": 0.5}))
+def test_async_mean_scales_the_learning_rate(near_server: str) -> None:
+    first, second = opened(near_server, 2, "async", optimizer=("SGD", {"lr": 0.5}))
     for worker in (first, second):
         worker.open_pass(4)
     assert start(first).batches == [0]
@@ -181,8 +191,8 @@ def test_async_mean_scales_the_learning_rate(server: ServerProcess) -> None:
         worker.leave("departed")
 
 
-def test_the_leader_waits_behind_the_gate_until_the_slowest_is_near(server: ServerProcess) -> None:
-    leader, slow = opened(server, 2, "ssp:1")
+def test_the_leader_waits_behind_the_gate_until_the_slowest_is_near(near_server: str) -> None:
+    leader, slow = opened(near_server, 2, "ssp:1")
     for worker in (leader, slow):
         worker.open_pass(10)
     assert start(slow).clock == 0
@@ -201,9 +211,9 @@ def test_the_leader_waits_behind_the_gate_until_the_slowest_is_near(server: Serv
 
 
 def test_a_late_backup_push_is_dropped_and_its_worker_goes_on_with_the_round(
-    server: ServerProcess,
+    near_server: str,
 ) -> None:
-    workers = opened(server, 3, "backup:1")
+    workers = opened(near_server, 3, "backup:1")
     for worker in workers:
         worker.open_pass(9)
     for worker in workers:
@@ -221,10 +231,10 @@ def test_a_late_backup_push_is_dropped_and_its_worker_goes_on_with_the_round(
 
 
 def test_a_round_with_a_bad_push_is_skipped_by_all_naming_rank_and_parameter(
-    server: ServerProcess, directory: Path
+    near_server: str, directory: Path
 ) -> None:
-    seen = observe(server.address, 2)
-    workers = opened(server, 2, "sync:server")
+    seen = observe(near_server, 2)
+    workers = opened(near_server, 2, "sync:server")
     for step in range(3):
         for worker in workers:
             if step == 0:
@@ -245,7 +255,7 @@ def test_a_round_with_a_bad_push_is_skipped_by_all_naming_rank_and_parameter(
                 assert "rank 1: 'p1'" in decided.reason
     for worker in workers:
         worker.leave()
-    server.wait(5.0)
+    until_ended(near_server)
     notes = [one for one in facts(directory) if isinstance(one, trace.Note)]
     assert [note.rank for note in notes if note.kind == "non-finite"] == [1, 1]
     [summary] = [note.text for note in notes if note.kind == "info"]
@@ -255,8 +265,8 @@ def test_a_round_with_a_bad_push_is_skipped_by_all_naming_rank_and_parameter(
     seen.close()
 
 
-def test_a_bad_push_is_refused_alone_where_pushes_stand_alone(server: ServerProcess) -> None:
-    first, second = opened(server, 2, "async")
+def test_a_bad_push_is_refused_alone_where_pushes_stand_alone(near_server: str) -> None:
+    first, second = opened(near_server, 2, "async")
     for worker in (first, second):
         worker.open_pass(4)
         start(worker)
@@ -269,9 +279,9 @@ def test_a_bad_push_is_refused_alone_where_pushes_stand_alone(server: ServerProc
 
 
 def test_a_joint_gradient_that_overflows_is_skipped_but_counts_as_a_version(
-    server: ServerProcess,
+    near_server: str,
 ) -> None:
-    workers = opened(server, 2, "sync:server")
+    workers = opened(near_server, 2, "sync:server")
     huge = [torch.full(shape, 3e38) for shape in SHAPES]
 
     def train(worker: StandIn) -> Any:
@@ -287,8 +297,8 @@ def test_a_joint_gradient_that_overflows_is_skipped_but_counts_as_a_version(
         worker.leave()
 
 
-def test_hyper_parameters_come_with_a_push(server: ServerProcess) -> None:
-    [only] = opened(server, 1, "sync:server", optimizer=("SGD", {"lr": 0.5}))
+def test_hyper_parameters_come_with_a_push(near_server: str) -> None:
+    [only] = opened(near_server, 1, "sync:server", optimizer=("SGD", {"lr": 0.5}))
     only.open_pass(2)
     start(only)
     only.push(gradients(0, 0), groups=[{"lr": 0.25, "momentum": 0.0}])
@@ -300,8 +310,8 @@ def test_hyper_parameters_come_with_a_push(server: ServerProcess) -> None:
     only.leave("departed")
 
 
-def test_state_and_the_latest_version_can_be_read_at_any_time(server: ServerProcess) -> None:
-    first, second = opened(server, 2, "async:sum", optimizer=("Adam", {"lr": 0.1}))
+def test_state_and_the_latest_version_can_be_read_at_any_time(near_server: str) -> None:
+    first, second = opened(near_server, 2, "async:sum", optimizer=("Adam", {"lr": 0.1}))
     for worker in (first, second):
         worker.open_pass(4)
         start(worker)
@@ -323,7 +333,7 @@ def test_state_and_the_latest_version_can_be_read_at_any_time(server: ServerProc
         worker.leave("departed")
 
 
-def test_training_starts_from_the_state_that_the_optimizer_had(server: ServerProcess) -> None:
+def test_training_starts_from_the_state_that_the_optimizer_had(near_server: str) -> None:
     parameters = tensors(0)
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     for parameter, gradient in zip(parameters, gradients(0, 7), strict=True):
@@ -331,7 +341,7 @@ def test_training_starts_from_the_state_that_the_optimizer_had(server: ServerPro
     optimizer.step()
     buffer = io.BytesIO()
     torch.save(optimizer.state_dict(), buffer)
-    only = StandIn(server.address, 0, 1)
+    only = StandIn(near_server, 0, 1)
     spec = ("SGD", {"lr": 0.1, "momentum": 0.9})
     only.ask(only.opening(parameters, "sync", optimizer=spec, state=buffer.getvalue()), 30.0)
     only.open_pass(1)
@@ -345,8 +355,8 @@ def test_training_starts_from_the_state_that_the_optimizer_had(server: ServerPro
     only.leave()
 
 
-def test_a_stream_ends_where_a_worker_says_so(server: ServerProcess) -> None:
-    [only] = opened(server, 1, "async")
+def test_a_stream_ends_where_a_worker_says_so(near_server: str) -> None:
+    [only] = opened(near_server, 1, "async")
     assert only.open_pass(None) == [0]
     start(only)
     assert only.push(gradients(0, 0), total=1).applied
@@ -364,9 +374,9 @@ def test_a_stream_ends_where_a_worker_says_so(server: ServerProcess) -> None:
     ],
 )
 def test_what_cannot_be_opened_is_refused_on_all_ranks(
-    server: ServerProcess, change: dict[str, Any], why: str
+    near_server: str, change: dict[str, Any], why: str
 ) -> None:
-    workers = [StandIn(server.address, rank, 2) for rank in range(2)]
+    workers = [StandIn(near_server, rank, 2) for rank in range(2)]
     for worker in workers:
         worker.data.send(worker.opening(tensors(0), "async", **change))
     for worker in workers:
@@ -376,8 +386,8 @@ def test_what_cannot_be_opened_is_refused_on_all_ranks(
         worker.leave("departed")
 
 
-def test_a_region_of_another_size_is_never_mapped(server: ServerProcess) -> None:
-    only = StandIn(server.address, 0, 1)
+def test_a_region_of_another_size_is_never_mapped(near_server: str) -> None:
+    only = StandIn(near_server, 0, 1)
     opening = only.opening(tensors(0), "async")
     smaller = [tensor for tensor in opening.manifest if tensor.name != "p2"]
     only.data.send(messages.msgspec.structs.replace(opening, manifest=smaller))
@@ -387,10 +397,8 @@ def test_a_region_of_another_size_is_never_mapped(server: ServerProcess) -> None
     only.leave("departed")
 
 
-def test_everything_decided_is_recorded_in_serial_order(
-    server: ServerProcess, directory: Path
-) -> None:
-    workers = opened(server, 2, "ssp:1")
+def test_everything_decided_is_recorded_in_serial_order(near_server: str, directory: Path) -> None:
+    workers = opened(near_server, 2, "ssp:1")
 
     def train(worker: StandIn) -> None:
         worker.open_pass(6)
@@ -401,10 +409,7 @@ def test_everything_decided_is_recorded_in_serial_order(
     at_once(workers, train)
     for worker in workers:
         worker.leave()
-    server.wait(5.0)
-    from paceline.policy import Coordinator
-    from paceline.strategies import parse_strategy
-
+    until_ended(near_server)
     replay = Coordinator(strategy=parse_strategy("ssp:1"), world_size=2)
     records = [one for one in facts(directory) if not isinstance(one, trace.Note | trace.Header)]
     assert not [one for one in records if isinstance(one, events.Tick | events.WakeAt)]

@@ -10,17 +10,24 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def victim(work: Callable[[], None]) -> Iterator[int]:
-    """Fork a process that does ``work()``, then waits to be killed; its pid, once it is there.
+def victim(
+    work: Callable[[], None],
+    afterwards: Callable[[], object] = signal.pause,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Iterator[int]:
+    """Fork a process that does ``work()``; its pid, once that is done and it does ``afterwards()``.
+
+    ``meanwhile()`` is done here while it works.
 
     The child inherits this process's sockets, as DataLoader workers do: their end proves nothing.
     """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _work_and_wait(work, writing)
+        _live(work, afterwards, writing)
     os.close(writing)
     try:
+        meanwhile()
         assert os.read(reading, 1) == b"k", "the victim failed before its point"
         yield pid
     finally:
@@ -34,11 +41,11 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def _work_and_wait(work: Callable[[], None], writing: int) -> None:
+def _live(work: Callable[[], None], afterwards: Callable[[], object], writing: int) -> None:
     try:
         work()
         os.write(writing, b"k")
-        signal.pause()
+        afterwards()
     except BaseException:
         traceback.print_exc()
     finally:

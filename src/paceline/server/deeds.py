@@ -197,8 +197,7 @@ class Deeds:
 
     def _halt(self, order: events.Halt) -> None:
         member = self._group.members[order.rank]
-        how = "died" if member.state == "dead" else "was silent for too long"
-        text = f"{member} {how} ({member.doing(self._loop.clock_s())}): {order.reason}"
+        text = f"{order.reason} (pid {member.pid}, {member.doing(self._loop.clock_s())})"
         if member.state == "live":
             self._group.evict(member, text)
         self._group.halt(Stop(kind="peer-lost", rank=order.rank, text=text))

@@ -1,0 +1,73 @@
+"""One run's server, put together: loop, membership, recorder, and the server plane when needed.
+
+Runs in whatever thread calls ``serve``; signals and the command line are :mod:`.__main__`'s.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.recorder import Recorder
+from paceline.server.hub import Hub, Plane
+from paceline.server.loop import Loop
+from paceline.server.members import Group
+from paceline.transport.channel import listen
+from paceline.transport.messages import Hello
+
+LOOK_AROUND_EVERY_S = 0.25
+
+
+class Server:
+    """Listens at ``address`` from construction on. ``out``: directory for ``server.jsonl``.
+
+    ``linger_s``: how long it waits for workers before it ends.
+    """
+
+    def __init__(
+        self, *, address: str, out: Path | None, linger_s: float, clock_s: Callable[[], float]
+    ) -> None:
+        path = None if out is None else out / "server.jsonl"
+        self._address = Path(address)
+        self._listener = listen(address)
+        self._recorder = Recorder(path, clock_s, role="server")
+        self._group = Group(recorder=self._recorder, clock_s=clock_s)
+        self.loop = Loop(clock_s)
+        self.hub = Hub(
+            loop=self.loop, group=self._group, make_plane=self._make_plane, linger_s=linger_s
+        )
+        self.loop.add(self._listener.fileno(), self._accept, urgent=True)
+
+    def serve(self) -> int:
+        """Serve until the run is over; 1 if the server itself failed, which workers are told."""
+        try:
+            self._look_around()
+            self.loop.run()
+        except Exception as error:
+            traceback.print_exc()
+            self.hub.shut_down(f"the server failed: {type(error).__name__}: {error}")
+            return 1
+        finally:
+            self._close()
+        return 0
+
+    def _close(self) -> None:
+        self.hub.close()
+        self._recorder.close()
+        self._listener.close()
+        self._address.unlink(missing_ok=True)
+        self.loop.close()
+
+    def _accept(self, _events: int) -> None:
+        self.hub.accept(self._listener)
+
+    def _look_around(self) -> None:
+        self.hub.look_around()
+        self._recorder.flush_if_due()
+        self.loop.call_at(self.loop.clock_s() + LOOK_AROUND_EVERY_S, self._look_around)
+
+    def _make_plane(self, hello: Hello) -> Plane:
+        from paceline.server.plane import ServerPlane  # imports torch, which takes a second
+
+        return ServerPlane(hello=hello, group=self._group, loop=self.loop, recorder=self._recorder)
