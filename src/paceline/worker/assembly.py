@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from paceline.errors import MismatchError
+from paceline.errors import MismatchError, PacelineError, StoppedError
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
@@ -22,6 +23,7 @@ from paceline.strategies import Strategy, Sync
 from paceline.worker.agreement import Agreement
 from paceline.worker.buffers import untrained
 from paceline.worker.emulation import Emulation
+from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.manifest import Manifest, describe, first_difference, trainable
@@ -72,32 +74,57 @@ def assemble(
             on_beat=recorder.flush,
             clock_s=clock_s,
         )
+    try:
+        return _agreed(name, training, options, launch, session, recorder, sleep_s), session
+    except BaseException as error:
+        _leave(session, error)
+        raise
+
+
+def _agreed(
+    name: PlaneName,
+    training: Training,
+    options: Options,
+    launch: Launch,
+    session: Session | None,
+    recorder: Recorder,
+    sleep_s: Callable[[float], None],
+) -> Parts:
+    """The parts, once all ranks have compared what they train and share rank 0's start."""
+    if session is not None:
         _compare(session, training, options)
-    phases = Phases(clock_s, session.set_phase if session else _nobody_listens)
+    phases = Phases(training.clock_s, session.set_phase if session else _nobody_listens)
     plane = open_plane(name, training, session)
-    plane.broadcast(untrained(model, training.parameters))
+    plane.broadcast(untrained(training.model, training.parameters))
     agreement = Agreement(plane, rank=launch.rank)
     seed = _agreed_seed(agreement, launch)
     reseed(seed, rank=launch.rank)
-    return (
-        Parts(
-            model=model,
-            optimizer=optimizer,
-            trained=training.parameters,
-            device=training.parameters[0].device,
-            plane=plane,
-            agreement=agreement,
-            options=options,
-            launch=launch,
-            seed=seed,
-            journal=Journal(recorder, phases, rank=launch.rank, strategy=options.strategy),
-            phases=phases,
-            guards=Guards(model, optimizer),
-            schedules=Schedules(plane.position().progress),
-            emulation=_emulation(launch, clock_s, sleep_s),
-        ),
-        session,
+    return Parts(
+        model=training.model,
+        optimizer=training.optimizer,
+        trained=training.parameters,
+        device=training.parameters[0].device,
+        plane=plane,
+        agreement=agreement,
+        options=options,
+        launch=launch,
+        seed=seed,
+        journal=Journal(recorder, phases, rank=launch.rank, strategy=options.strategy),
+        phases=phases,
+        guards=Guards(training.model, training.optimizer),
+        schedules=Schedules(plane.position().progress),
+        emulation=_emulation(launch, training.clock_s, sleep_s),
     )
+
+
+def _leave(session: Session | None, error: BaseException) -> None:
+    """Construction failed: the others must not wait. A mismatch they have all seen themselves."""
+    if session is None:
+        return
+    if not isinstance(error, StoppedError | MismatchError):
+        session.abort(failure_text(error))
+    with suppress(PacelineError):  # the reason for leaving is the one to hear of
+        session.close("departed")
 
 
 def topology(strategy: Strategy, world_size: int, device: torch.device) -> PlaneName:

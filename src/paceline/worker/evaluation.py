@@ -139,15 +139,14 @@ def _latest(parts: Parts) -> Iterator[None]:
     if parts.plane.name != "server":  # elsewhere the model always holds the latest version
         yield
         return
-    with torch.no_grad():
-        kept = [parameter.detach().clone() for parameter in parts.trained]
+    kept = [parameter.detach().clone() for parameter in parts.trained]
     parts.plane.read_latest()
     try:
         yield
     finally:
-        with torch.no_grad():
-            for parameter, values in zip(parts.trained, kept, strict=True):
-                parameter.copy_(values)
+        # Through .data, which autograd does not count as a change: a forward may await its backward.
+        for parameter, values in zip(parts.trained, kept, strict=True):
+            parameter.data.copy_(values)
 
 
 @contextmanager

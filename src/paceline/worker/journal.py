@@ -36,11 +36,11 @@ class Journal:
         if self._rank == 0:
             print(f"paceline: {text}", file=sys.stderr, flush=True)
 
-    def note(self, kind: str, text: str, *, rank: int = -1) -> None:
-        """A sentence about the run or a ``rank``: recorded by this worker, printed by rank 0."""
-        self._recorder.write(
-            trace.Note(time_s=self._phases.now_s(), kind=kind, rank=rank, text=text)
-        )
+    def note(self, kind: str, text: str) -> None:
+        """A sentence about the run: recorded and printed by rank 0."""
+        if self._rank == 0:
+            now = self._phases.now_s()
+            self._recorder.write(trace.Note(time_s=now, kind=kind, rank=-1, text=text))
         self.say(text)
 
     def setup(self, **facts: Any) -> None:
