@@ -40,7 +40,7 @@ def compare(tmp_path):
         process = subprocess.Popen(
             [*command, *arguments], cwd=tmp_path, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=heed_ctrl_c,
         )  # fmt: skip
         started.append(process)
         return process
@@ -50,6 +50,11 @@ def compare(tmp_path):
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def heed_ctrl_c():
+    """A test run in the background of a shell would hand down that SIGINT is to be ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_every_strategy_becomes_a_row_with_real_figures(compare, tmp_path):
