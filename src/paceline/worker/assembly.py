@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,23 +75,30 @@ def assemble(
             on_beat=recorder.flush,
             clock_s=clock_s,
         )
+    member = _Member(
+        options=options, launch=launch, session=session, recorder=recorder, sleep_s=sleep_s
+    )
     try:
-        return _agreed(name, training, options, launch, session, recorder, sleep_s), session
+        return _agreed(name, training, member), session
     except BaseException as error:
         _leave(session, error)
         raise
 
 
-def _agreed(
-    name: PlaneName,
-    training: Training,
-    options: Options,
-    launch: Launch,
-    session: Session | None,
-    recorder: Recorder,
-    sleep_s: Callable[[float], None],
-) -> Parts:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+    """This worker in its run, before anything is agreed."""
+
+    options: Options
+    launch: Launch
+    session: Session | None
+    recorder: Recorder
+    sleep_s: Callable[[float], None]
+
+
+def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     """The parts, once all ranks have compared what they train and share rank 0's start."""
+    session, launch, options = member.session, member.launch, member.options
     if session is not None:
         _compare(session, training, options)
     phases = Phases(training.clock_s, session.set_phase if session else _nobody_listens)
@@ -109,11 +117,11 @@ def _agreed(
         options=options,
         launch=launch,
         seed=seed,
-        journal=Journal(recorder, phases, rank=launch.rank, strategy=options.strategy),
+        journal=Journal(member.recorder, phases, rank=launch.rank, strategy=options.strategy),
         phases=phases,
         guards=Guards(training.model, training.optimizer),
         schedules=Schedules(plane.position().progress),
-        emulation=_emulation(launch, training.clock_s, sleep_s),
+        emulation=_emulation(launch, training.clock_s, member.sleep_s),
     )
 
 
