@@ -10,7 +10,6 @@ from paceline.events import (
     Drop,
     Fact,
     Join,
-    Leave,
     Order,
     Pull,
     Push,
@@ -101,20 +100,15 @@ def batches_are_computed_once(world: World) -> None:
 
 
 def whole_passes_expected(world: World) -> bool:
-    """Whether nothing happened that lets batches be left out: a stop, a halt, a worker breaking off.
+    """Whether nothing happened that may leave batches out; deaths alone may not.
 
-    (A pass of which everybody is gone is taken up by whoever comes; here perhaps nobody comes.)
+    (Where batches are dealt, those of a pass that all its workers have left are not.)
     """
-    facts = [fact for fact, _ in world.log]
-    broke = any(isinstance(fact, Request) and fact.depth == 0 for fact in facts)
-    left = any(isinstance(fact, Leave) and not _has_finished(world, fact) for fact in facts)
-    dealt = world.scene.strategy.startswith("sync") or world.scene.strategy == "ssp:0"
-    unfinished = world.halted or world.stopped or broke or (left and dealt)
-    return not unfinished and any(w.passes_done == world.scene.passes for w in world.workers)
-
-
-def _has_finished(world: World, fact: Leave) -> bool:
-    return world.workers[fact.rank].passes_done == world.scene.passes
+    scene = world.scene
+    dealt = scene.strategy.startswith("sync") or scene.strategy == "ssp:0"
+    orphaned = dealt and world.left_early and world.late_join
+    finished = any(worker.passes_done == scene.passes for worker in world.workers)
+    return finished and not (world.halted or world.stopped or world.gave_up or orphaned)
 
 
 def nobody_waits_for_ever(world: World) -> None:

@@ -68,6 +68,9 @@ class World:
     time_s: float = 0.0
     halted: bool = False
     stopped: bool = False
+    gave_up: bool = False  # somebody broke off, or ended its script early
+    late_join: bool = False
+    left_early: bool = False
     log: list[tuple[Fact, list[Order]]] = field(default_factory=list)
     observers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -133,6 +136,7 @@ class World:
             self._tell(Leave(time_s=self.time_s, rank=victim.rank, reason="dead"))
         elif dice < 16 and worker.state == "asked":
             worker.leased = set()
+            self.gave_up = True
             self._tell(self._request(worker, depth=0))
             self._pass_over(worker)
         elif dice < 18:
@@ -150,6 +154,7 @@ class World:
     def _step(self, worker: Worker, dice: int = 255) -> None:
         if worker.state == "out":
             worker.incarnation += 1
+            self.late_join |= any(isinstance(fact, Request) for fact, _ in self.log)
             worker.state = "idle"
             self._tell(Join(time_s=self.time_s, rank=worker.rank, incarnation=worker.incarnation))
         elif worker.state == "idle" and worker.passes_done == self.scene.passes:
@@ -225,11 +230,17 @@ class World:
         elif isinstance(order, Drop):
             self._decided(order.rank)
         elif isinstance(order, Release):
-            self.workers[order.rank].leased = set()
-            if self.workers[order.rank].state != "left":
-                self.workers[order.rank].state = "out"
+            self._released(self.workers[order.rank])
         elif isinstance(order, Halt):
             self.halted = True
+
+    def _released(self, worker: Worker) -> None:
+        fact = self.log[-1][0]
+        early = worker.passes_done < self.scene.passes
+        self.left_early |= early
+        self.gave_up |= early and isinstance(fact, Leave) and fact.reason == "finished"
+        worker.leased = set()
+        worker.state = "out"
 
     def _leased(self, worker: Worker, order: Lease) -> None:
         worker.leased |= set(order.batches)

@@ -145,6 +145,7 @@ class Coordinator:
         if member.leases:
             self._try_start(member)
         elif self._passes.has_ended_for(member):
+            assert member.pass_id >= 0, f"rank {fact.rank} pulls without a pass"
             self._dismiss(member)
 
     def _on_push(self, fact: Push) -> None:

@@ -6,7 +6,7 @@ follows from it, is the coordinator's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import fsum
 from typing import Literal
 
@@ -38,38 +38,56 @@ class Ledger:
         bad = [member.rank for member in filled if not _push(member).finite]
         orders: list[Update | Drop] = []
         if filled and not bad:
-            orders.append(self._apply(filled))
-        for member in group:
-            if _push(member).weight <= 0:
-                orders.append(drop(member, "empty", "no step was taken in this window"))
-            elif bad:
-                orders.append(drop(member, "non-finite", f"not finite: the gradient of rank {bad}"))
+            orders.append(self._alone(filled[0]) if len(filled) == 1 else self._together(filled))
+        if bad or len(filled) < len(group):
+            orders += self._refuse(group, bad)
         return orders
 
-    def _apply(self, filled: list[Member]) -> Update:
-        pushes = [_push(member) for member in filled]
-        weights = [push.weight for push in pushes]
-        unit = pushes[0].unit
-        assert all(push.unit == unit for push in pushes), "one round, one unit"
-        before = self.version
+    def _alone(self, member: Member) -> Update:
+        """As :meth:`_together` for one push, which needs no sums (most decisions are this)."""
+        push = _push(member)
         self.version += 1
-        self.progress += sum([len(member.running) for member in filled])
+        self.progress += len(member.running)
         return Update(
-            ranks=tuple([member.rank for member in filled]),
-            clocks=tuple([member.clock for member in filled]),
-            lags=tuple([before - member.version for member in filled]),
+            ranks=(member.rank,),
+            clocks=(member.clock,),
+            lags=(self.version - 1 - member.version,),
             version=self.version,
-            divisor=divisor(weights, unit),
-            lr_scale=weights[0] / self.weights.total if self._rules.mean else 1.0,
-            weight=fsum(weights),
+            divisor=push.weight / push.unit,
+            lr_scale=push.weight / self.weights.total if self._rules.mean else 1.0,
+            weight=push.weight,
             progress=self.progress,
-            reason=self._why(filled),
+            reason=self._why(member.clock),
         )
 
-    def _why(self, filled: list[Member]) -> str:
-        if not self._rules.joint:
-            return "applied on arrival"
-        return f"round {filled[0].clock} is complete"
+    def _together(self, members: list[Member]) -> Update:
+        weights = [_push(member).weight for member in members]
+        unit = _push(members[0]).unit
+        assert all(_push(member).unit == unit for member in members), "one round, one unit"
+        before = self.version
+        self.version += 1
+        self.progress += sum(len(member.running) for member in members)
+        return Update(
+            ranks=tuple([member.rank for member in members]),
+            clocks=tuple([member.clock for member in members]),
+            lags=tuple([before - member.version for member in members]),
+            version=self.version,
+            divisor=divisor(weights, unit),
+            lr_scale=1.0,
+            weight=fsum(weights),
+            progress=self.progress,
+            reason=self._why(members[0].clock),
+        )
+
+    def _refuse(self, group: Sequence[Member], bad: list[int]) -> Iterator[Drop]:
+        for member in group:
+            if _push(member).weight <= 0:
+                yield drop(member, "empty", "no step was taken in this window")
+            elif bad:
+                yield drop(member, "non-finite", f"not finite: the gradient of rank {bad}")
+
+    def _why(self, clock: int) -> str:
+        return f"round {clock} is complete" if self._rules.joint else "applied on arrival"
 
 
 def drop(member: Member, kind: DropKind, reason: str) -> Drop:

@@ -93,10 +93,13 @@ class Passes:
         """Lease to ``members`` what they may have now; whoever can get nothing is done."""
         assert self._supply is not None
         grants = self._supply.refill(members)
-        self._roster.activate([member for member, _ in grants])
-        if self._supply.dry and not self._was_dry:
+        comers = [member for member, _ in grants]
+        dry = self._supply.dry
+        if dry != self._was_dry:  # that concerns those who have not asked for batches yet
             members = self._roster.in_order()
-        self._was_dry = self._supply.dry
+            comers += [member for member in members if self._can_get(member)]
+        self._was_dry = dry
+        self._roster.activate(comers)
         self._settle(members)
         return grants
 
@@ -138,7 +141,6 @@ class Passes:
         assert self._supply is not None
         member.enter(request)
         fewer = self._supply.learn(member, request.total)
-        self._was_dry = self._was_dry and not fewer
         back = self._give_back(member) if request.depth == 0 else ()
         return fewer or bool(back)
 
@@ -149,7 +151,6 @@ class Passes:
 
     def _give_back(self, member: Member) -> tuple[int, ...]:
         assert self._supply is not None
-        self._was_dry = False
         member.depth = 0
         return self._supply.give_back(member, member.surrender())
 
