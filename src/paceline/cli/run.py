@@ -36,7 +36,7 @@ Exit codes:
 @click.option(
     "--evict-after",
     "evict_after_s",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(1),
     metavar="SECONDS",
     help="Silence after which a worker is given up.",
 )

@@ -4,11 +4,12 @@
 
 The script sees what ``python script.py args...`` would show it: ``__main__``, ``sys.argv``,
 ``sys.path[0]``, tracebacks without our frames. Besides, its randomness is seeded, its threads are
-limited, it ends when its launcher does, and SIGTERM unwinds it (so that what was recorded is kept).
+limited, and it ends when its launcher does.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -49,7 +50,8 @@ def main(argv: list[str]) -> NoReturn:
     assert flag == "--launch", argv
     launch = decode_launch(text)
     _end_with(launch.launcher_pid)
-    _unwind_on_sigterm()
+    if launch.server is None:
+        _unwind_on_sigterm()
     _line_buffered()
     _limit_threads(int(threads))
     if launch.seed is not None:
@@ -71,12 +73,23 @@ def _run(script: str, args: list[str]) -> int | str | None:
         exec(code, module.__dict__)
     except StoppedError as error:
         print(f"stopped: {error}", file=sys.stderr)
-        return EXIT_STOPPED
+        _leave(EXIT_STOPPED)
     except Exception as error:
         shown = error.with_traceback(_script_frames(error.__traceback__, path))
         sys.excepthook(type(shown), shown, shown.__traceback__)
         return EXIT_RAISED
     return None
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit after the exit functions, but without torch's own end.
+
+    Its threads may wait for a peer that is gone, and the process would abort instead of ending.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _main_module(path: str) -> ModuleType:
@@ -105,7 +118,11 @@ def _end_with(launcher_pid: int | None) -> None:
 
 
 def _unwind_on_sigterm() -> None:
-    """SIGTERM ends this process like ``sys.exit``; its forked children keep the default."""
+    """SIGTERM ends this process like ``sys.exit``; its forked children keep the default.
+
+    For a worker that is alone. One that has a server is asked to stop by the server, which meets it
+    between two messages; an exception from a signal would break off in the middle of one.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

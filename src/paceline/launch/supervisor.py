@@ -26,8 +26,9 @@ from paceline.transport.messages import Notice, Progress
 POLL_S = 0.1
 STOP_GRACE_S = 10.0
 """How long workers have to stop by themselves once one has failed or cannot be replaced."""
-TERMINATE_GRACE_S = 1.0
-"""From SIGTERM to SIGKILL: enough to flush what was recorded; Ctrl-C ends all within 2 s."""
+ASKED_GRACE_S = 0.9
+TERMINATED_GRACE_S = 0.2
+"""From asking to SIGTERM to SIGKILL: what was recorded is flushed, and Ctrl-C ends all in 2 s."""
 GROUP_GRACE_S = 0.4
 READ_BYTES = 64 * 2**10
 QUIET_KINDS = ("joined", "left")
@@ -41,6 +42,9 @@ class Source(Protocol):
 
 class Server(Protocol):
     """What the supervisor needs of the server process."""
+
+    @property
+    def pid(self) -> int: ...
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""
@@ -81,11 +85,12 @@ class Supervisor:
 
     def end(self) -> None:
         """End every process that is left, pass on the last output, let go of everything."""
-        rest = self._running()
-        self._ended_by_us.update(worker.rank for worker in rest)
-        for worker in rest:
-            worker.send(signal.SIGKILL if self._hopeless(worker) else signal.SIGTERM)
-        self._turn_until(lambda: not self._running(), TERMINATE_GRACE_S)
+        self._ended_by_us.update(worker.rank for worker in self._running())
+        self._ask_to_end()
+        self._turn_until(self._none_to_wait_for, ASKED_GRACE_S)
+        for worker in self._running():
+            worker.send(signal.SIGTERM)
+        self._turn_until(self._none_to_wait_for, TERMINATED_GRACE_S)
         for worker in self._running():
             worker.send(signal.SIGKILL)
             worker.wait()
@@ -119,7 +124,9 @@ class Supervisor:
             self._expect_stop()
 
     def _check_server(self) -> None:
-        if self._server is None or self.server_end is not None or not self._awaited():
+        if self._server is None or self.server_end is not None or self._ended_by_us:
+            return
+        if not self._awaited():
             return
         code = self._server.poll()
         if code:  # with 0 it saw the last worker leave
@@ -194,15 +201,26 @@ class Supervisor:
                 time_s=time.monotonic(), kind=notice.kind, rank=notice.rank, text=notice.text
             )
         )
-        if notice.kind not in QUIET_KINDS:
+        if notice.kind not in QUIET_KINDS and not self._ended_by_us:
             self._console.say(notice.text)
         if notice.kind == "evicted":
             self._losses[notice.rank] = "evicted"
         elif notice.kind == "halted":
-            self._losses[notice.rank] = "halted"
+            self._losses.setdefault(notice.rank, "halted")
             self._expect_stop()
 
     # ----------------------------------------------------------------------------- the end
+
+    def _ask_to_end(self) -> None:
+        """Have the server stop the workers in good order; a worker that is alone is told itself."""
+        if self._server is None:
+            for worker in self._running():
+                worker.send(signal.SIGTERM)
+        elif self._running() and self._server.poll() is None:
+            os.kill(self._server.pid, signal.SIGTERM)
+
+    def _none_to_wait_for(self) -> bool:
+        return not self._awaited()
 
     def _end_groups(self) -> None:
         """End what the workers had started; first kindly, so that it can clean up behind itself."""
