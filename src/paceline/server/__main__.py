@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 
 from paceline.server.app import Server
+from paceline.server.deaths import has_ended
 
 
 def main() -> int:
@@ -27,7 +29,11 @@ def main() -> int:
     if options.parent is not None:
         server.hub.watch_parent(options.parent)
     print("ready", flush=True)
-    return server.serve()
+    status = server.serve()
+    if options.parent is not None and has_ended(options.parent):
+        # Whoever made the socket's private directory can no longer remove it.
+        shutil.rmtree(Path(options.socket).parent, ignore_errors=True)
+    return status
 
 
 def _shut_down_on_signals(server: Server) -> None:
