@@ -78,7 +78,9 @@ def watch_messages(injector: Injector) -> None:
 
 def watch_collectives(injector: Injector) -> None:
     """Strike before the gradients are reduced, or once their reduction is under way."""
-    all_reduce = torch.distributed.all_reduce
+    from torch.distributed import distributed_c10d
+
+    all_reduce = distributed_c10d.all_reduce
 
     def reducing(*args: Any, **kwargs: Any) -> Any:
         injector.at("push")
@@ -86,7 +88,7 @@ def watch_collectives(injector: Injector) -> None:
         injector.at("wait")
         return work
 
-    torch.distributed.all_reduce = reducing
+    distributed_c10d.all_reduce = reducing
 
 
 def parse() -> argparse.Namespace:

@@ -76,7 +76,7 @@ def test_break_on_one_rank_lets_the_others_go_on(played: Any) -> None:
     if strategy.startswith("sync"):
         assert others == 12 - 12 // workers, "the rank's own share is computed by nobody"
     elif strategy != "backup:1":
-        assert others == 10, "on demand the others take over its batches"
+        assert others == 9, "on demand the others take over its batches, but the one in hand"
     assert all(r["mean"] == 1.0 for r in by_rank)
 
 
