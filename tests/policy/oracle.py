@@ -467,12 +467,7 @@ class DumbCoordinator:
         )
 
     def set_alarm(self) -> None:
-        now_s = self.history[-1].time_s
-        if (
-            self.alarm_s is not None
-            and isinstance(self.history[-1], Tick)
-            and now_s >= self.alarm_s
-        ):
+        if isinstance(self.history[-1], Tick):
             self.alarm_s = None
         if self.alarm_s is None and self.here() and self.evict_after_s < inf:
             self.alarm_s = min(self.heard_s(m) for m in self.here()) + self.evict_after_s

@@ -134,10 +134,26 @@ def test_heartbeats_cause_no_orders():
     assert not any(coordinator.feed(Tick(time_s=t, rank=t % 2)) for t in range(1, 100))
 
 
-@pytest.mark.parametrize("fact", [Pull(time_s=0, rank=0), Push(time_s=0, rank=0, weight=1, unit=1)])
-def test_what_no_driver_may_say_is_our_mistake(fact):
+def test_an_alarm_that_rings_a_rounding_error_too_early_is_set_again():
+    deadlines = Deadlines(10.0)
+    deadlines.watch(0, 3.123457)
+    wake_s = deadlines.wake_s()
+    assert deadlines.overdue(wake_s - 1e-9) == []
+    assert deadlines.wake_s() == wake_s
+    assert deadlines.overdue(wake_s) == [0]
+
+
+@pytest.mark.parametrize("facts", ["pull", "request push", "request pull pull", "join"])
+def test_what_no_driver_may_say_is_our_mistake(facts):
+    said = {
+        "join": Join(time_s=0, rank=0),
+        "request": Request(time_s=0, rank=0, pass_id=0, total=2, window=1, depth=1, weight=1),
+        "pull": Pull(time_s=0, rank=0),
+        "push": Push(time_s=0, rank=0, weight=1, unit=1),
+    }
+    *before, last = facts.split()
     coordinator = Coordinator(strategy=Async(), world_size=1)
-    coordinator.feed(Join(time_s=0, rank=0))
-    coordinator.feed(Pull(time_s=0, rank=0))
+    for word in ["join", *before]:
+        coordinator.feed(said[word])
     with pytest.raises(AssertionError):
-        coordinator.feed(fact)
+        coordinator.feed(said[last])

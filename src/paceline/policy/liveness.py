@@ -37,31 +37,33 @@ class Deadlines:
         self._known_s.pop(rank, None)
 
     def overdue(self, now_s: float) -> list[int]:
-        """The ranks whose deadline is not after ``now_s``, each told once."""
-        late: list[int] = []
-        while self._heap and self._heap[0][0] <= now_s:
-            self._correct_first(now_s, late)
-        if now_s >= self._announced_s:
-            self._announced_s = inf
+        """The ranks whose deadline is not after ``now_s``, each told once. Uses up the alarm."""
+        self._announced_s = inf  # also if a rounding error too early: it is then set again
+        late = []
+        while self._earliest_s() <= now_s:
+            rank = heappop(self._heap)[1]
+            del self._known_s[rank]
+            late.append(rank)
         return sorted(late)
 
     def wake_s(self) -> float | None:
-        """When to ask for the overdue ranks, if that has not been said already."""
-        if self._announced_s < inf or not self._heap:
+        """When to ask for the overdue ranks, if no alarm is set for that."""
+        if self._announced_s < inf:
             return None
-        self._announced_s = self._heap[0][0]
-        return self._announced_s
+        self._announced_s = self._earliest_s()
+        return self._announced_s if self._announced_s < inf else None
 
-    def _correct_first(self, now_s: float, late: list[int]) -> None:
-        known_s, rank = heappop(self._heap)
-        if self._known_s.get(rank) != known_s:
-            return  # of an earlier life
-        deadline_s = self._last_s[rank] + self._after_s
-        if deadline_s > now_s:
-            self._expect(rank, deadline_s)
-        else:
-            del self._known_s[rank]
-            late.append(rank)
+    def _earliest_s(self) -> float:
+        """The earliest deadline; corrects what comes up in the heap until that is true."""
+        while self._heap:
+            known_s, rank = self._heap[0]
+            if self._known_s.get(rank) == known_s:
+                deadline_s = self._last_s[rank] + self._after_s
+                if deadline_s <= known_s:
+                    return known_s
+                self._expect(rank, deadline_s)
+            heappop(self._heap)  # of an earlier life, or corrected
+        return inf
 
     def _expect(self, rank: int, deadline_s: float) -> None:
         self._known_s[rank] = deadline_s
