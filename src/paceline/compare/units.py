@@ -6,7 +6,7 @@ from math import isfinite
 
 
 def duration(seconds: float) -> str:
-    """``1.25 s``, ``48.1 s``, ``3 min 05 s``, ``2 h 04 min``, ``4.2 ms``."""
+    """``1.25 s``, ``48.1 s``, ``3 min 05 s``, ``2 h 04 min``, ``4.20 ms``."""
     if not isfinite(seconds):
         return "–"
     if seconds < 1:
@@ -20,10 +20,12 @@ def duration(seconds: float) -> str:
 
 
 def size(byte_count: float) -> str:
-    """``812 B``, ``4.1 kB``, ``1.52 GB`` (powers of 1000)."""
-    value = float(byte_count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 999.5:
+    """``812 B``, ``4.10 kB``, ``1.52 GB`` (powers of 1000)."""
+    if byte_count < 999.5:
+        return f"{round(byte_count)} B"
+    value = byte_count / 1000
+    for unit in ("kB", "MB", "GB"):
+        if value < 999.5:
             return f"{_three(value)} {unit}"
         value /= 1000
     return f"{_three(value)} TB"
@@ -31,7 +33,8 @@ def size(byte_count: float) -> str:
 
 def count(value: float) -> str:
     """Whole from ten on: ``12,480``, ``62``, ``3.25``."""
-    return f"{round(value):,}" if abs(value) >= 10 else _three(value)
+    whole = abs(value) >= 10 or value == int(value)
+    return f"{round(value):,}" if whole else _three(value)
 
 
 def share(value: float) -> str:
@@ -47,4 +50,4 @@ def ratio(value: float) -> str:
 def _three(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
