@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import tempfile
@@ -27,7 +28,11 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture
 def near_server(directory: Path) -> Iterator[str]:
-    """The address of a server in a thread of this process, where torch is loaded already."""
+    """The address of a server in a thread of this process, where torch is loaded already.
+
+    It must end by itself with the test's workers, and leave no descriptor open.
+    """
+    before = len(os.listdir("/proc/self/fd"))
     server = Server(
         address=str(directory / "server"), out=directory, linger_s=30.0, clock_s=time.monotonic
     )
@@ -37,6 +42,8 @@ def near_server(directory: Path) -> Iterator[str]:
         yield str(directory / "server")
         thread.join(ENDS_WITHIN_S)
         assert not thread.is_alive(), "the server did not end with its last worker"
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before
     finally:
         server.loop.stop()
         thread.join(ENDS_WITHIN_S)

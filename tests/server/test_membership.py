@@ -107,7 +107,7 @@ def test_a_killed_worker_is_named_to_the_others_though_its_sockets_stay_open(
         os.killpg(pid, signal.SIGKILL)
     assert (stop.kind, stop.rank) == ("peer-lost", 1)
     assert f"rank 1 (pid {pid}) died" in stop.text
-    assert "phase 'backward' for 1.5 s" in stop.text
+    assert "phase 'backward' for" in stop.text
     survivor.leave("departed")
     server.wait(5.0)
     assert "halted" in [note.kind for note in notes(directory)]

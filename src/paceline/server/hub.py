@@ -121,9 +121,8 @@ class Hub:
         if any(True for _ in group.live()):
             self._busy_s = now_s
             return False
-        came = self._greeting is not None and len(group.members) == self._greeting.world_size
-        ended = bool(group.members) and (came or group.halted is not None)
-        return ended or now_s - self._busy_s > self._linger_s
+        all_came = self._greeting and len(group.members) == self._greeting.world_size
+        return bool(all_came) or now_s - self._busy_s > self._linger_s
 
     # -------------------------------------------------------------------------------- messages
 

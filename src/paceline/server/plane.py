@@ -78,6 +78,7 @@ class ServerPlane:
             self._group.note("info", rank, sentence)
         for seat in self._seats.values():
             seat.mapped.region.close()
+        self._seats.clear()
 
     # -------------------------------------------------------------------------------- opening
 

@@ -18,7 +18,7 @@ from paceline.errors import UsageError
 from paceline.transport import messages
 from paceline.transport.framing import FrameDecoder, FrameError, frame
 
-RECEIVE_BYTES = 256 * 2**10
+RECEIVE_BYTES = 64 * 2**10  # more would be a fresh mapping for each call
 MAX_ADDRESS_BYTES = 107
 
 
