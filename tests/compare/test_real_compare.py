@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_ctrl_c_ends_everything_and_prints_what_was_finished(compare, tmp_path):
     stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 130, stderr
     assert "\n 1 worker " in stdout
-    assert "sync      failed" in stdout
+    assert re.search(r"sync +failed", stdout)
     assert "stopped by Ctrl-C" in stdout
     assert f"report: {tmp_path / 'out' / 'report.html'}" in stdout
     assert len(workers) >= 3
