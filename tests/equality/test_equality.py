@@ -57,15 +57,16 @@ def _histories(directory: Path) -> list[History]:
     """Starts and updates of each Worker's life, in serial order."""
     histories: list[History] = []
     passes: dict[int, int] = {}
+    base = 0
     for decision in read_run(directory).decisions:
         if isinstance(decision, events.Join) and (not histories or histories[-1]):
             histories.append([])
             passes = {}
         elif isinstance(decision, events.Request):
+            base = base if passes else decision.pass_id
             passes[decision.rank] = decision.pass_id
         elif isinstance(decision, events.Start):
-            first = min(passes.values())
-            number = passes[decision.rank] - min(first, passes[decision.rank])
+            number = passes[decision.rank] - base
             histories[-1].append(("start", decision.rank, number, decision.batches))
         elif isinstance(decision, events.Update):
             histories[-1].extend(("update", rank, 0, ()) for rank in decision.ranks)

@@ -74,6 +74,8 @@ class Hub:
         self._plane: Plane | None = None
         self._connections: set[Connection] = set()
         self._roles: dict[Connection, Member] = {}
+        self._early: list[tuple[Connection, Hello]] = []
+        self._has_parent = False
 
     # ------------------------------------------------------------------------ the server's side
 
@@ -83,7 +85,8 @@ class Hub:
         self._connections.add(Connection(raw, self._loop, self._receive))
 
     def watch_parent(self, pid: int) -> None:
-        """End the run when process ``pid`` ends."""
+        """End the run when process ``pid`` ends, and not before it says so."""
+        self._has_parent = True
         self._deaths.watch(pid, lambda: self.shut_down("the process that started the run is gone"))
 
     def shut_down(self, text: str) -> None:
@@ -118,9 +121,11 @@ class Hub:
     def _is_over(self) -> bool:
         group = self._group
         now_s = self._loop.clock_s()
-        if any(True for _ in group.live()):
+        if any(True for _ in group.live()) or self._early:
             self._busy_s = now_s
             return False
+        if self._has_parent and group.members:
+            return False  # the scripts may make further Workers; the parent knows when they ended
         all_came = self._greeting and len(group.members) == self._greeting.world_size
         return bool(all_came) or now_s - self._busy_s > self._linger_s
 
@@ -190,6 +195,9 @@ class Hub:
             connection.trust("an observer", urgent=True)
             self._group.observers.append(connection)
             connection.send(Welcome(incarnation=0))
+        elif self._has_left(hello.rank):
+            self._early.append((connection, hello))
+            self._begin_next()
         else:
             self._attach(connection, hello)
 
@@ -204,7 +212,8 @@ class Hub:
             return f"world_size={hello.world_size}: rank {first.rank} said {first.world_size}"
         if not 0 <= hello.rank < hello.world_size:
             return f"rank={hello.rank}: expected 0 to {hello.world_size - 1}"
-        if member is not None and (member.pid != hello.pid or member.state != "live"):
+        here = member is not None and member.pid == hello.pid and member.state in ("live", "left")
+        if member is not None and not here:
             return f"rank {hello.rank} is taken: {member} is or was a member of this run"
         return ""
 
@@ -225,6 +234,35 @@ class Hub:
         self._group.note("joined", member.rank, f"{member} joined")
         return member
 
+    def _has_left(self, rank: int) -> bool:
+        member = self._group.members.get(rank)
+        return member is not None and member.state == "left"
+
+    def _begin_next(self) -> None:
+        """When all have left, those whose scripts make another Worker begin afresh."""
+        if not self._early or any(True for _ in self._group.live()):
+            return
+        early, self._early = self._early, []
+        lost = [member for member in self._group.members.values() if member.state != "left"]
+        if lost:
+            self._lose(lost[0], f"{lost[0]} has ended, and another Worker needs every rank")
+        else:
+            self._forget_generation()
+        for connection, hello in early:
+            if self._group.halted is not None:
+                connection.send(self._group.halted)
+            else:
+                self._attach(connection, hello)
+
+    def _forget_generation(self) -> None:
+        if self._plane is not None:
+            self._plane.close()
+        self._plane = None
+        self._greeting = None
+        self._gathers = Gathers()
+        self._roles = {}
+        self._group.members = {}
+
     def _bye(self, member: Member, bye: Bye) -> None:
         self._group.reply(member.rank, Gone())
         if member.state == "live":
@@ -234,13 +272,23 @@ class Hub:
 
     def _died(self, member: Member) -> None:
         """Its complete last request counts: the push of a worker that then died is a push."""
+        if self._group.members.get(member.rank) is not member:
+            self._missed(member)
+            return
         if member.data is not None:
             member.data.drain()
         if member.control is not None:
             member.control.drain()
-        if member.state == "live":
+        if member.state == "left":
+            member.state = "ended"
+        elif member.state == "live":
             member.state = "dead"
             self._gone(member, "dead")
+
+    def _missed(self, former: Member) -> None:
+        """A process ended that was a member of an earlier generation: is it awaited in this one?"""
+        if self._greeting is not None and former.rank not in self._group.members:
+            self._lose(former, f"{former} ended, but others made a further Worker and wait for it")
 
     def _gone(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
         if self._group.halted is not None:
@@ -250,6 +298,7 @@ class Hub:
         elif reason == "dead":
             self._lose(member, f"{member} died, {member.doing(self._loop.clock_s())}")
         self._finish_gathers()
+        self._begin_next()
 
     def _lose_silent(self, member: Member) -> None:
         now_s = self._loop.clock_s()

@@ -16,14 +16,16 @@ from paceline.server.connection import Connection
 from paceline.transport import messages
 from paceline.transport.messages import Notice, Stop
 
-State = Literal["live", "dead", "left", "evicted"]
+State = Literal["live", "dead", "evicted", "left", "ended"]
 NoticeKind = Literal["joined", "died", "evicted", "left", "halted", "diverged", "info"]
 PROGRESS_EVERY_S = 0.2
 
 
 @dataclass(kw_only=True, slots=True)
 class Member:
-    """One worker. ``owed``: the type of the request it waits for an answer to, "" if none.
+    """One worker. ``state``: "ended" is a process that ended after its worker had "left".
+
+    ``owed``: the type of the request it waits for an answer to, "" if none.
 
     ``heard_s``: when it was last heard from; then its main thread had been in ``phase`` for
     ``phase_age_s``.
