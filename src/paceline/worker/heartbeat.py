@@ -80,7 +80,7 @@ class Heartbeat:
             heard: list[Any] = [self._wake_read]
             if self.halt.text is None:
                 heard.append(self._channel)
-            ready = wait(heard, timeout=max(0.0, next_beat_s - self._clock_s()))
+            ready: list[Any] = wait(heard, timeout=max(0.0, next_beat_s - self._clock_s()))
             if self._wake_read in ready:
                 return
             if self._channel in ready:

@@ -53,7 +53,8 @@ class ServerPlane:
         self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
         layout = flat_layout(training.trainables)
         self._region = Region.create(2 * layout.total_bytes)
-        own, gradients = self._region.memory.split(layout.total_bytes)
+        own = self._region.memory[: layout.total_bytes]
+        gradients = self._region.memory[layout.total_bytes :]
         self._buffer = GradientBuffer(layout, gradients, parameters)
         _move(parameters, layout, own)
         self._groups = self._hyperparameters()
@@ -131,9 +132,10 @@ class ServerPlane:
 
     def broadcast(self, tensors: list[torch.Tensor]) -> None:
         data = pack(tensors)
-        for number, piece in enumerate(data.split(BROADCAST_BYTES) if len(data) else ()):
+        for start in range(0, len(data), BROADCAST_BYTES):
+            piece = data[start : start + BROADCAST_BYTES]
             mine = piece.numpy().tobytes() if self._session.rank == 0 else b""
-            roots = self._session.gather(f"broadcast-{number}", mine)[0]
+            roots = self._session.gather("broadcast", mine)[0]
             piece.copy_(torch.frombuffer(bytearray(roots), dtype=torch.uint8))
         unpack(data, tensors)
 
