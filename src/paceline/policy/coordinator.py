@@ -181,7 +181,7 @@ class Coordinator:
 
     def _advance(self) -> None:
         """Decide the round if it is complete, let through whom the floor held, end the pass."""
-        while group := self._round.complete(self._roster.floor.active):
+        if group := self._round.complete(self._roster.floor.active):
             self._roster.floor.end_round()
             self._orders += self._ledger.decide(group)
             self._conclude(group)
@@ -194,8 +194,10 @@ class Coordinator:
 
     def _conclude(self, group: list[Member]) -> None:
         """The pushes of ``group`` are decided: clocks tick, batches follow, stop flags count."""
-        stop = any(member.push is not None and member.push.stop for member in group)
+        stop = False
         for member in group:
+            assert member.push is not None
+            stop = stop or member.push.stop
             if member.phase == "pushed":
                 self._roster.move(member, member.clock + 1)
                 member.finish_window()

@@ -93,13 +93,14 @@ class Passes:
         """Lease to ``members`` what they may have now; whoever can get nothing is done."""
         assert self._supply is not None
         grants = self._supply.refill(members)
-        comers = [member for member, _ in grants]
+        comers = [member for member, _ in grants if not member.active]
         dry = self._supply.dry
         if dry != self._was_dry:  # that concerns those who have not asked for batches yet
             members = self._roster.in_order()
-            comers += [member for member in members if self._can_get(member)]
+            comers += [m for m in members if not m.leases and self._can_get(m)]
         self._was_dry = dry
-        self._roster.activate(comers)
+        if comers:
+            self._roster.activate(comers)
         self._settle(members)
         return grants
 
