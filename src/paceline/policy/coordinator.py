@@ -186,7 +186,8 @@ class Coordinator:
             self._orders += self._ledger.decide(group)
             self._conclude(group)
         for member in self._roster.gate.released():
-            self._try_start(member)
+            if member.phase == "waiting":  # new leases may have started it just now
+                self._try_start(member)
         while self._passes.finished:
             for member in self._passes.close():
                 self._dismiss(member)
