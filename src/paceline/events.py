@@ -34,7 +34,8 @@ class Leave:
 
     ``finished``: its script ended well (stays in the sum of weights). ``departed``: it left before
     the end, on purpose. ``dead``: its process ended. (Silence is judged by the policy, from Ticks.)
-    Undecided leases of all but the finished are handed out again.
+    Undecided leases are handed out again; where whole rounds are dealt, those of a finished one
+    stay uncomputed, as if it had broken off.
     """
 
     time_s: float
@@ -49,7 +50,8 @@ class Request:
     ``total``: loader batches in the pass, all workers together; None while unknown (a stream).
     A later Request of the same pass may lower it: batches >= total do not exist.
     ``window``: micro-batches per push (k). ``depth``: undecided leased batches the worker wants
-    to hold, as deep as its loader prefetches (>= window); 0: it wants no more (``break``).
+    to hold, as deep as its loader prefetches (>= window); 0: it wants no more (``break``): a window
+    that it is in must still be pushed. A Request for a later pass breaks off the open one.
     ``weight``: nominal weight (samples or tokens) of one whole window. ``split=False``: every
     worker has its own data, and batch numbers count per worker.
     """
@@ -91,7 +93,7 @@ class Push:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """Time passed; with a ``rank``, that worker was heard from (a heartbeat)."""
+    """Time passed (overdue workers are evicted); with a ``rank``, just a sign of life from it."""
 
     time_s: float
     rank: int | None = None
