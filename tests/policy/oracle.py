@@ -403,11 +403,12 @@ class DumbCoordinator:
     def remove(self, m: Life, keeps_share: bool) -> bool:
         m.out = m.out or keeps_share
         held = sorted(m.leased + ([] if m.push is not None else m.computing))
+        m.state = "gone"
+        m.next_asked = None
+        self.refresh()  # the floor rises as it goes; then its batches come back
         m.leased = []
         if m.push is None:
             m.computing = []
-        m.state = "gone"
-        m.next_asked = None
         mine = not self.split or self.pass_id is None or self.stopped or (self.sync and m.out)
         if mine:
             self.spent += [(m, b) for b in held]
