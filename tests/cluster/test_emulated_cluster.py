@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import run_script
 
 from paceline import events
 from paceline.compare.figures import figures_of
 from paceline.compare.lead import largest_lead
 from paceline.runs import Run, read_run
+from support.runs import run_script
 
 SCRIPT = Path(__file__).parent / "script.py"
 pytestmark = pytest.mark.timeout(200)

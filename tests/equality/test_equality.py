@@ -21,10 +21,10 @@ from oracles import (
     receive_subtract_reply,
     workers_average_step_broadcast,
 )
-from support.runs import run_script
 
 from paceline import events
 from paceline.runs import read_run
+from support.runs import run_script
 
 SEED = 11
 SCRIPT = Path(__file__).parent / "script.py"

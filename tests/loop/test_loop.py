@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from scenarios_names import NAMES
+
 from support.runs import run_script
 
 SCRIPT = Path(__file__).parent / "scenarios.py"

@@ -18,7 +18,7 @@ from paceline.events import (
     Start,
     Update,
 )
-from policy.world import World
+from policy.world import Worker, World
 
 Event = Fact | Order
 
@@ -61,16 +61,21 @@ def lags_are_true_and_bounded(world: World, staleness: float) -> None:
 
 def pushes_are_decided_once(world: World) -> None:
     """Every push ends in exactly one Update or Drop, and nobody pulls before that."""
-    open_pushes: set[int] = set()
+    undecided: Counter[int] = Counter()
+    gone: Counter[int] = Counter()  # of those, pushes of an earlier life of the rank
     for event in events(world):
         if isinstance(event, Push):
-            assert event.rank not in open_pushes
-            open_pushes.add(event.rank)
-        if isinstance(event, Pull):
-            assert event.rank not in open_pushes
+            undecided[event.rank] += 1
+        if isinstance(event, Pull | Push):
+            mine = undecided[event.rank] - gone[event.rank]
+            assert mine == isinstance(event, Push), event
+        if isinstance(event, Release):
+            gone[event.rank] = undecided[event.rank]
         for rank in decided_by(event):
-            open_pushes.remove(rank)
-    assert world.halted or not open_pushes
+            undecided[rank] -= 1
+            gone[rank] = max(0, gone[rank] - 1)
+    assert world.halted or not undecided.total(), undecided
+    assert min(undecided.values(), default=0) >= 0, undecided
 
 
 def batches_are_computed_once(world: World) -> None:
@@ -79,6 +84,7 @@ def batches_are_computed_once(world: World) -> None:
     holder: dict[tuple[int, int], int] = {}
     windows: dict[int, list[tuple[int, int]]] = {}
     decided: Counter[tuple[int, int]] = Counter()
+    pushed: set[int] = set()
     for event in events(world):
         if isinstance(event, Request):
             passes[event.rank] = event.pass_id
@@ -89,8 +95,11 @@ def batches_are_computed_once(world: World) -> None:
                 holder[key] = event.rank
         for rank in decided_by(event):
             decided.update(windows.pop(rank))
-        if isinstance(event, Release):
-            for key in windows.get(event.rank, ()):
+            pushed.remove(rank)
+        if isinstance(event, Push):
+            pushed.add(event.rank)
+        if isinstance(event, Release) and event.rank not in pushed:
+            for key in windows.pop(event.rank, ()):
                 if key[1] in event.returned:
                     del holder[key]
     assert max(decided.values(), default=0) <= 1
@@ -122,9 +131,18 @@ def slowest_is_never_held(world: World, clock: Callable[[int], int], staleness: 
     So the slowest never waits, and a lead of exactly s may start.
     """
     held = [w.rank for w in world.workers if w.state == "waiting" and w.leased]
-    busy = [w.rank for w in world.workers if w.state in ("running", "idle") or w.leased]
+    busy = [w.rank for w in world.workers if w.state == "running" or w.leased] + [
+        w.rank for w in world.workers if held and has_not_asked(w, world)
+    ]
     for rank in held:
         assert clock(rank) - min(map(clock, busy)) > staleness, f"rank {rank} is held for nothing"
+
+
+def has_not_asked(worker: Worker, world: World) -> bool:
+    """Whether ``worker`` is a member that may still come into the open pass, and holds the others."""
+    newest = max(w.passes_done for w in world.workers if w.state == "waiting")
+    behind = worker.state == "asked" and worker.passes_done < newest
+    return worker.state == "idle" or behind
 
 
 def decided_by(event: Event) -> tuple[int, ...]:

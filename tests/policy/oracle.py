@@ -415,7 +415,6 @@ class DumbCoordinator:
         elif m in self.slots:
             self.slots.remove(m)
         returned = () if mine else tuple(held)
-        self.refresh()
         self.out.append(Release(rank=m.rank, clock=m.clock, returned=returned, reason=""))
         return bool(returned)
 

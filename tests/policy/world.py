@@ -144,10 +144,10 @@ class World:
         elif dice < 20:
             self.time_s += 7.0
         elif dice < 22 and worker.state == "running":
-            self._push(worker, weight=8.0, stop=True)
             self.stopped = True
             for each in self.workers:
                 each.leased = set()
+            self._push(worker, weight=8.0, stop=True)
         else:
             self._tell(Tick(time_s=self.time_s, rank=worker.rank))
 
@@ -246,7 +246,8 @@ class World:
         worker.leased |= set(order.batches)
         if order.last:
             assert worker.state == "waiting", order
-            assert not worker.leased, order
+            assert self.stopped or not worker.leased, order
+            worker.leased = set()
             self._pass_over(worker)
 
     def _decided(self, rank: int) -> None:

@@ -3,7 +3,7 @@
 ``Dealt``   whole rounds, one slot a member (sync, ssp:0): batch ``i`` of a round to slot ``i mod n``
 ``Shared``  the next batches to whoever needs some (backup, ssp:s, async)
 ``Own``     every worker has its own data (``split=False``)
-``Nothing`` the pass was stopped
+``Stopped`` nobody any more
 
 Supplies move batch numbers between queues and members' leases. They give no orders, and do not
 know why a member needs batches or gave some back.
@@ -204,17 +204,20 @@ class Own:
         return ()
 
 
-class Nothing:
-    """The rest of a pass that was stopped."""
+class Stopped:
+    """What is left of a supply whose pass was stopped: nothing, but what it learns holds."""
 
     words = "the pass was stopped"
     dry = True
+
+    def __init__(self, supply: Supply) -> None:
+        self._supply = supply
 
     def has_more(self, member: Member) -> bool:
         return False
 
     def learn(self, member: Member, total: int | None) -> bool:
-        return False
+        return self._supply.learn(member, total)
 
     def refill(self, members: Iterable[Member]) -> list[Grant]:
         return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paceline.events import Request
-from paceline.policy.leases import Dealt, Grant, Nothing, Own, Shared, Supply
+from paceline.policy.leases import Dealt, Grant, Own, Shared, Stopped, Supply
 from paceline.policy.members import Member
 from paceline.policy.roster import Roster
 from paceline.policy.rules import Rules
@@ -111,7 +111,8 @@ class Passes:
 
     def stop(self) -> None:
         """No more starts; the windows that run are still to be decided."""
-        self._supply = Nothing()
+        assert self._supply is not None
+        self._supply = Stopped(self._supply)
         members = self._roster.in_order()
         for member in members:
             member.leases.clear()

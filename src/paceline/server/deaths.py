@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
+
+import psutil
 
 from paceline.server.loop import Loop, Source
 
@@ -26,7 +27,7 @@ class Deaths:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             self._loop.call_at(self._loop.clock_s(), on_death)
-        except OSError:  # an old kernel, or a sandbox that forbids it
+        except (OSError, AttributeError):  # an old kernel, a sandbox that forbids it, macOS
             self._polled[pid] = on_death
         else:
             self._watch_fd(fd, on_death)
@@ -56,7 +57,7 @@ class Deaths:
 def has_ended(pid: int) -> bool:
     """Whether the process is gone, or a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+        status: str = psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
         return True
-    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
+    return status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)

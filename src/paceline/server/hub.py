@@ -13,12 +13,12 @@ from typing import Any, Literal, Protocol
 
 from paceline.server.connection import Connection, log
 from paceline.server.deaths import Deaths
+from paceline.server.door import Door
 from paceline.server.gathers import Gathers
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
-    PROTOCOL_VERSION,
     Abort,
     Beat,
     Bye,
@@ -70,11 +70,10 @@ class Hub:
         self._busy_s = loop.clock_s()
         self._deaths = Deaths(loop)
         self._gathers = Gathers()
-        self._greeting: Hello | None = None
+        self._door = Door(group)
         self._plane: Plane | None = None
         self._connections: set[Connection] = set()
         self._roles: dict[Connection, Member] = {}
-        self._early: list[tuple[Connection, Hello]] = []
         self._has_parent = False
 
     # ------------------------------------------------------------------------ the server's side
@@ -99,8 +98,8 @@ class Hub:
         self._deaths.poll()
         self._connections = {one for one in self._connections if one.open}
         self._group.observers = [one for one in self._group.observers if one.open]
-        if self._greeting is not None:
-            self._look_after_members(self._greeting.evict_after_s)
+        if self._door.greeting is not None:
+            self._look_after_members(self._door.greeting.evict_after_s)
         if self._is_over():
             self._loop.stop()
 
@@ -121,13 +120,12 @@ class Hub:
     def _is_over(self) -> bool:
         group = self._group
         now_s = self._loop.clock_s()
-        if any(True for _ in group.live()) or self._early:
+        if any(True for _ in group.live()) or self._door.has_early:
             self._busy_s = now_s
             return False
         if self._has_parent and group.members:
             return False  # the scripts may make further Workers; the parent knows when they ended
-        all_came = self._greeting and len(group.members) == self._greeting.world_size
-        return bool(all_came) or now_s - self._busy_s > self._linger_s
+        return self._door.all_came or now_s - self._busy_s > self._linger_s
 
     # -------------------------------------------------------------------------------- messages
 
@@ -164,9 +162,9 @@ class Hub:
             raise FrameError(f"unexpected {member.owed}")
 
     def _plane_of_run(self) -> Plane:
-        assert self._greeting is not None
+        assert self._door.greeting is not None
         if self._plane is None:
-            self._plane = self._make_plane(self._greeting)
+            self._plane = self._make_plane(self._door.greeting)
         return self._plane
 
     def _beat(self, member: Member, beat: Beat) -> None:
@@ -185,7 +183,7 @@ class Hub:
     # --------------------------------------------------------------------------- coming, going
 
     def _greet(self, connection: Connection, hello: Hello) -> None:
-        problem = self._objection(hello)
+        problem = self._door.objection(hello)
         if problem:
             log(
                 f"{hello.role} connection of rank {hello.rank} (pid {hello.pid}) refused: {problem}"
@@ -195,30 +193,14 @@ class Hub:
             connection.trust("an observer", urgent=True)
             self._group.observers.append(connection)
             connection.send(Welcome(incarnation=0))
-        elif self._has_left(hello.rank):
-            self._early.append((connection, hello))
+        elif self._door.is_early(hello):
+            self._door.keep(connection, hello)
             self._begin_next()
         else:
             self._attach(connection, hello)
 
-    def _objection(self, hello: Hello) -> str:
-        first = self._greeting or hello
-        member = self._group.members.get(hello.rank)
-        if hello.protocol != PROTOCOL_VERSION:
-            return f"protocol {hello.protocol}: the server speaks {PROTOCOL_VERSION}"
-        if hello.role == "observer":
-            return ""
-        if hello.world_size != first.world_size:
-            return f"world_size={hello.world_size}: rank {first.rank} said {first.world_size}"
-        if not 0 <= hello.rank < hello.world_size:
-            return f"rank={hello.rank}: expected 0 to {hello.world_size - 1}"
-        here = member is not None and member.pid == hello.pid and member.state in ("live", "left")
-        if member is not None and not here:
-            return f"rank {hello.rank} is taken: {member} is or was a member of this run"
-        return ""
-
     def _attach(self, connection: Connection, hello: Hello) -> None:
-        self._greeting = self._greeting or hello
+        self._door.open(hello)
         member = self._group.members.get(hello.rank) or self._enter(hello)
         if getattr(member, hello.role) is not None:
             raise FrameError(f"a second {hello.role} connection of {member}")
@@ -234,18 +216,14 @@ class Hub:
         self._group.note("joined", member.rank, f"{member} joined")
         return member
 
-    def _has_left(self, rank: int) -> bool:
-        member = self._group.members.get(rank)
-        return member is not None and member.state == "left"
-
     def _begin_next(self) -> None:
         """When all have left, those whose scripts make another Worker begin afresh."""
-        if not self._early or any(True for _ in self._group.live()):
+        early = self._door.let_in()
+        if not early:
             return
-        early, self._early = self._early, []
-        lost = [member for member in self._group.members.values() if member.state != "left"]
-        if lost:
-            self._lose(lost[0], f"{lost[0]} has ended, and another Worker needs every rank")
+        lost = self._door.missing()
+        if lost is not None:
+            self._lose(lost, f"{lost} has ended, and another Worker needs every rank")
         else:
             self._forget_generation()
         for connection, hello in early:
@@ -258,9 +236,9 @@ class Hub:
         if self._plane is not None:
             self._plane.close()
         self._plane = None
-        self._greeting = None
         self._gathers = Gathers()
         self._roles = {}
+        self._door.forget()
         self._group.members = {}
 
     def _bye(self, member: Member, bye: Bye) -> None:
@@ -287,7 +265,7 @@ class Hub:
 
     def _missed(self, former: Member) -> None:
         """A process ended that was a member of an earlier generation: is it awaited in this one?"""
-        if self._greeting is not None and former.rank not in self._group.members:
+        if self._door.greeting is not None and former.rank not in self._group.members:
             self._lose(former, f"{former} ended, but others made a further Worker and wait for it")
 
     def _gone(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
@@ -316,10 +294,10 @@ class Hub:
 
     def _finish_gathers(self) -> None:
         """Answer the exchanges that all live (or still missing) ranks have joined."""
-        if self._group.halted is not None or self._greeting is None:
+        if self._group.halted is not None or self._door.greeting is None:
             return
         members = self._group.members
-        everyone = range(self._greeting.world_size)
+        everyone = range(self._door.greeting.world_size)
         gone = {rank for rank in everyone if rank in members and members[rank].state != "live"}
         for rank in gone:
             self._gathers.discard(rank)

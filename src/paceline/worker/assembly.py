@@ -6,6 +6,7 @@ The order matters: ranks compare what they train before they share anything, and
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paceline.errors import MismatchError, PacelineError, StoppedError
+from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
@@ -135,15 +136,29 @@ def _leave(session: Session | None, error: BaseException) -> None:
         session.close("departed")
 
 
-def topology(strategy: Strategy, world_size: int, device: torch.device) -> PlaneName:
-    """Which plane joins the workers. All are on one host (a session of several is refused)."""
+def topology(
+    strategy: Strategy, world_size: int, device: torch.device, platform: str = sys.platform
+) -> PlaneName:
+    """Which plane joins the workers. All are on one host (a session of several is refused).
+
+    Raises UsageError where the operating system lacks what the plane needs.
+    """
     if world_size == 1:
         return "local"
+    if platform == "win32":
+        raise UsageError(
+            "Several workers need Linux or macOS; on Windows use WSL 2, or one worker."
+        )
+    shares_memory = platform == "linux"
     if not isinstance(strategy, Sync) or strategy.topology == "server":
+        if not shares_memory:
+            raise UsageError(
+                f"strategy={str(strategy)!r} needs Linux (memfd). Use 'sync:allreduce'."
+            )
         return "server"
-    if strategy.topology == "allreduce":
-        return "allreduce"
-    return "server" if device.type == "cpu" else "allreduce"
+    if strategy.topology == "auto" and device.type == "cpu" and shares_memory:
+        return "server"
+    return "allreduce"
 
 
 def trace_path(options: Options, launch: Launch) -> Path | None:
