@@ -120,6 +120,8 @@ class DumbCoordinator:
             return True
         if m.state in ("running", "pushed") or m.leased:
             return False
+        if self.sync and self.split:
+            return True  # it has no share of the rounds dealt so far
         return m.out or self.dry(m)
 
     def busy(self) -> list[Life]:
@@ -258,7 +260,7 @@ class DumbCoordinator:
             return False
         if not self.joint:
             return True
-        missing = [m for m in self.busy() if m.push is None]
+        missing = [m for m in self.busy() if m.push is None and m.clock <= self.floor]
         if self.sync:
             return not missing
         return not missing or len(held) >= max(1, self.world_size - self.spares)

@@ -181,7 +181,7 @@ class Coordinator:
 
     def _advance(self) -> None:
         """Decide the round if it is complete, let through whom the floor held, end the pass."""
-        if group := self._round.complete(self._roster.floor.active):
+        if group := self._round.complete(self._roster.floor.expected):
             self._roster.floor.end_round()
             self._orders += self._ledger.decide(group)
             self._conclude(group)

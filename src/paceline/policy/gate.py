@@ -19,6 +19,10 @@ class Floor(Protocol):
     active: int
     clock: int
 
+    @property
+    def expected(self) -> int:
+        """How many active members the round that is open may have a push of."""
+
     def enter(self, clocks: Sequence[int]) -> None:
         """Members at these clocks (none below the floor) count from now on, all at once."""
 
@@ -39,6 +43,10 @@ class Slowest:
         self.active = 0
         self.clock = 0
         self._standing: dict[int, int] = {}
+
+    @property
+    def expected(self) -> int:
+        return self.active
 
     def enter(self, clocks: Sequence[int]) -> None:
         self.active += len(clocks)
@@ -79,18 +87,29 @@ class RoundClock:
     def __init__(self) -> None:
         self.active = 0
         self.clock = 0
+        self._ahead = 0
+
+    @property
+    def expected(self) -> int:
+        return self.active - self._ahead
 
     def enter(self, clocks: Sequence[int]) -> None:
         self.active += len(clocks)
+        self._ahead += self._count_ahead(clocks)
 
     def leave(self, clocks: Sequence[int]) -> None:
         self.active -= len(clocks)
+        self._ahead -= self._count_ahead(clocks)
 
     def tick(self, old: int, new: int) -> None:
         pass
 
     def end_round(self) -> None:
         self.clock += 1
+        self._ahead = 0
+
+    def _count_ahead(self, clocks: Sequence[int]) -> int:
+        return sum(clock > self.clock for clock in clocks)
 
 
 class Gate:

@@ -75,7 +75,7 @@ class Supply(Protocol):
         """Whether nobody, present or to come, can get a batch."""
 
     def has_more(self, member: Member) -> bool:
-        """Whether there are further batches for ``member``, if it takes part."""
+        """Whether ``member`` can ask for further batches, if it takes part."""
 
     def learn(self, member: Member, total: int | None) -> bool:
         """``member`` says how many batches there are: the smallest number holds; if it is news."""
@@ -144,7 +144,7 @@ class Dealt:
         return self._queue.dry
 
     def has_more(self, member: Member) -> bool:
-        return not self._queue.dry
+        return False  # whoever has no share of the rounds dealt so far is not waited for
 
     def learn(self, member: Member, total: int | None) -> bool:
         return _amend(self._queue, total, self._slots)

@@ -31,13 +31,13 @@ class Round:
         """Whether a push of ``rank``, perhaps of an earlier life, is held."""
         return any(member.rank == rank for member in self._held)
 
-    def complete(self, active: int) -> list[Member]:
+    def complete(self, expected: int) -> list[Member]:
         """The round's pushes in rank order if enough have come: it is then over.
 
-        ``active``: members that may yet push, or have. Never complete without a push.
+        ``expected``: members that may yet push, or have. Never complete without a push.
         """
         held = self._held
-        if not held or len(held) < min(active + self._orphans, self._quorum):
+        if not held or len(held) < min(expected + self._orphans, self._quorum):
             return []
         self._held = []
         self._orphans = 0
