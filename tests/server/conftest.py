@@ -52,7 +52,7 @@ def near_server(directory: Path) -> Iterator[str]:
 @pytest.fixture
 def server(directory: Path) -> Iterator[ServerProcess]:
     """A server that must end by itself once the test's workers are gone (or was told to)."""
-    server = start_server(directory=directory, out=directory, parent_pid=os.getpid())
+    server = start_server(directory=directory, out=directory, parent_pid=None)
     try:
         yield server
         server.wait(ENDS_WITHIN_S)
