@@ -16,10 +16,12 @@ demo: $(VENV)/.installed  ## train a CNN on digits with 4 workers under four str
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## the suite, under 8 minutes on 2 cores
-	$(BIN)/python -m pytest -m "not full"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not full and not timed"
+	$(BIN)/python -m pytest -m "timed and not full"
 
 test-full: $(VENV)/.installed  ## every cell of every matrix (long)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not timed"
+	$(BIN)/python -m pytest -m timed
 
 lint: $(VENV)/.installed  ## style, format, types
 	$(BIN)/ruff check .

@@ -22,12 +22,12 @@ EVICT_AFTER_S = 3.0
 pytestmark = pytest.mark.timeout(150)
 
 QUICK_SURVIVING = {
-    ("async", "forward", 2), ("async", "push", 0), ("async", "wait", 2), ("ssp:3", "backward", 0),
-    ("ssp:3", "pull", 2), ("ssp:3", "evaluate", 1), ("backup:1", "wait", 2),
+    ("async", "forward", 2), ("async", "push", 0), ("async", "evaluate", 1),
+    ("ssp:3", "backward", 0), ("ssp:3", "pull", 2), ("backup:1", "wait", 2),
 }  # fmt: skip
 QUICK_STOPPING = {
-    ("sync:server", "forward", 0), ("sync:server", "wait", 2), ("ssp:0", "pull", 1),
-    ("sync:allreduce", "backward", 2), ("sync:allreduce", "wait", 0),
+    ("sync:server", "wait", 2), ("ssp:0", "pull", 1),
+    ("sync:allreduce", "backward", 2), ("sync:allreduce", "push", 0),
 }  # fmt: skip
 
 

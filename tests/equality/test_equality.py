@@ -82,16 +82,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def _settings() -> list[object]:
-    quick = [pytest.param((n, "subset"), id=f"{n}-workers") for n in (1, 2, 3, 4)]
-    full = [
-        pytest.param((n, "full"), id=f"{n}-workers-full", marks=pytest.mark.full)
-        for n in (1, 2, 3, 4)
-    ]
-    return [*quick, *full]
+def _setting(workers: int, which: str) -> object:
+    group = pytest.mark.xdist_group(f"equality-{workers}-{which}")  # one process spawns it once
+    marks = [group, pytest.mark.full] if which == "full" else [group]
+    return pytest.param((workers, which), id=f"{workers}-workers-{which}", marks=marks)
 
 
-@pytest.fixture(scope="module", params=_settings())
+SETTINGS = [_setting(n, which) for which in ("subset", "full") for n in (1, 2, 3, 4)]
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     workers, which = request.param
     return Trained(workers=workers, which=which, out=tmp_path_factory.mktemp("cells"))

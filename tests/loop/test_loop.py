@@ -21,9 +21,9 @@ Results = dict[str, list[dict[str, Any]]]
 
 def _marked(strategy: str, workers: int) -> Any:
     full = (strategy, workers) in FULL
-    return pytest.param(
-        (strategy, workers), id=f"{strategy}-{workers}", marks=[pytest.mark.full] if full else []
-    )
+    group = pytest.mark.xdist_group(f"loop-{strategy}-{workers}")  # one process plays it once
+    marks = [group, pytest.mark.full] if full else [group]
+    return pytest.param((strategy, workers), id=f"{strategy}-{workers}", marks=marks)
 
 
 @pytest.fixture(scope="module", params=[_marked(*setting) for setting in SETTINGS + FULL])
@@ -77,7 +77,7 @@ def test_break_on_one_rank_lets_the_others_go_on(played: Any) -> None:
     if strategy.startswith("sync"):
         assert others == 12 - 12 // workers, "the rank's own share is computed by nobody"
     elif strategy != "backup:1":
-        assert others == 9, "on demand the others take over its batches, but the one in hand"
+        assert others in (9, 10), "on demand the others take over all but a batch in hand"
     assert all(r["mean"] == 1.0 for r in by_rank)
 
 
