@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.leaks import assert_nothing_is_left
-from support.runs import run_script
 
 from paceline import events
 from paceline.runs import Run, read_run
+from support.leaks import assert_nothing_is_left
+from support.runs import run_script
 
 SCRIPT = Path(__file__).parent / "script.py"
 BATCHES = 48
