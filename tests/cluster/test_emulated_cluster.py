@@ -100,7 +100,13 @@ def test_a_sync_epoch_lasts_as_long_as_its_slowest_worker(tmp_path: Path) -> Non
     assert figures_of(slow).wall_s / figures_of(equal).wall_s == pytest.approx(4.0, rel=0.1)
 
 
-@pytest.mark.parametrize("strategy", ["sync:server", "sync:allreduce", "async"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "sync:server",
+        *(pytest.param(s, marks=pytest.mark.full) for s in ("sync:allreduce", "async")),
+    ],
+)
 def test_one_exchange_a_window_divides_the_bytes_by_k(tmp_path: Path, strategy: str) -> None:
     cluster = "[workers]\ncount = 2\nstep_s = 0.001\n"
     per_sample = []

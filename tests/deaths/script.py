@@ -4,7 +4,8 @@
 
 Points: forward, backward, push (gradients are complete, the message is not sent), wait (the push is
 sent, its decision not read), pull (asked to start, not told yet), evaluate, data (inside the
-loader), or never. Methods: kill (SIGKILL), stop (SIGSTOP), server (SIGKILL of the server process).
+loader), or never. Methods: kill (SIGKILL), stop (SIGSTOP), pause (SIGSTOP, and SIGCONT after
+``--pause-s``), server (SIGKILL of the server process).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,11 @@ class Injector:
         if self.arguments.method == "server":
             os.kill(self.server_pid, signal.SIGKILL)
             return
-        os.kill(os.getpid(), signal.SIGSTOP if self.arguments.method == "stop" else signal.SIGKILL)
+        if self.arguments.method == "pause":
+            wake = f"sleep {self.arguments.pause_s}; kill -CONT {os.getpid()}"
+            subprocess.Popen(["sh", "-c", wake])
+        lethal = self.arguments.method == "kill"
+        os.kill(os.getpid(), signal.SIGKILL if lethal else signal.SIGSTOP)
 
 
 def watch_messages(injector: Injector) -> None:
@@ -97,6 +103,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--victim", type=int, default=2)
     parser.add_argument("--point", default="never")
     parser.add_argument("--method", default="kill")
+    parser.add_argument("--pause-s", type=float, default=4.0)
     parser.add_argument("--at", type=int, default=3)
     parser.add_argument("--batches", type=int, default=48)
     parser.add_argument("--loader-workers", type=int, default=0)

@@ -22,12 +22,11 @@ EVICT_AFTER_S = 3.0
 pytestmark = pytest.mark.timeout(150)
 
 QUICK_SURVIVING = {
-    ("async", "forward", 2), ("async", "push", 0), ("async", "evaluate", 1),
-    ("ssp:3", "backward", 0), ("ssp:3", "pull", 2), ("backup:1", "wait", 2),
+    ("async", "push", 0), ("async", "evaluate", 1), ("ssp:3", "backward", 0),
+    ("ssp:3", "pull", 2), ("backup:1", "wait", 2),
 }  # fmt: skip
 QUICK_STOPPING = {
-    ("sync:server", "wait", 2), ("ssp:0", "pull", 1),
-    ("sync:allreduce", "backward", 2), ("sync:allreduce", "push", 0),
+    ("sync:server", "wait", 2), ("ssp:0", "pull", 1), ("sync:allreduce", "push", 0),
 }  # fmt: skip
 
 
@@ -110,8 +109,10 @@ def test_a_killed_worker_stops_sync_within_10_seconds_naming_the_rank(
     "strategy",
     [
         "async",
-        "sync:server",
-        *(pytest.param(s, marks=pytest.mark.full) for s in ("ssp:3", "sync:allreduce")),
+        *(
+            pytest.param(s, marks=pytest.mark.full)
+            for s in ("sync:server", "ssp:3", "backup:1", "sync:allreduce")
+        ),
     ],
 )
 def test_a_killed_server_stops_every_worker_within_10_seconds(
@@ -148,11 +149,33 @@ def test_a_stopped_worker_is_named_and_sync_stops(tmp_path: Path, strategy: str)
     assert "rank 2" in result.stderr
 
 
-def test_a_worker_with_loader_processes_is_missed_when_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "strategy", ["async", *(pytest.param(s, marks=pytest.mark.full) for s in ("ssp:3", "ssp:0"))]
+)
+def test_a_worker_with_loader_processes_is_missed_when_killed(
+    tmp_path: Path, strategy: str
+) -> None:
     """Forked DataLoader children hold the dead worker's sockets open: end-of-file never comes."""
-    result, _, finished = struck(
-        tmp_path, "async", "--point", "forward", "--loader-workers", "2", "--batches", "96"
+    result, seconds, finished = struck(
+        tmp_path, strategy, "--point", "forward", "--loader-workers", "2"
     )
+    assert "rank 2" in result.stderr
+    if strategy == "ssp:0":
+        assert (finished, result.exit_code) == ([], 3)
+        assert seconds < 10
+        return
     assert finished == [0, 1, 3], result.stderr[-3000:]
     assert result.exit_code == 0
-    assert "rank 2" in result.stderr
+    for batches in decided(read_run(result.out)):
+        assert sorted(batches) == list(range(BATCHES))
+
+
+@pytest.mark.parametrize("strategy", ["async", pytest.param("ssp:3", marks=pytest.mark.full)])
+def test_a_stopped_worker_that_continues_later_harms_nothing(tmp_path: Path, strategy: str) -> None:
+    arguments = ["--point", "forward", "--method", "pause", "--pause-s", str(EVICT_AFTER_S + 1)]
+    result, _, finished = struck(tmp_path, strategy, *arguments, "--step-s", "0.25")
+    assert finished == [0, 1, 3], result.stderr[-3000:]
+    assert result.exit_code == 0
+    assert "[2] stopped: rank 2" in result.stderr, result.stderr[-3000:]
+    for batches in decided(read_run(result.out)):
+        assert sorted(batches) == list(range(BATCHES))

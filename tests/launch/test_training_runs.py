@@ -17,9 +17,10 @@ from support.runs import RunningRun, wait_for
 
 SCRIPT = Path(__file__).parent / "training_script.py"
 LONG = ["--epochs", "1000", "--step-s", "0.02"]
+FULL_ALLREDUCE = pytest.param("sync:allreduce", marks=pytest.mark.full)
 
 
-@pytest.mark.parametrize("strategy", ["async", "sync:allreduce"])
+@pytest.mark.parametrize("strategy", ["async", FULL_ALLREDUCE])
 def test_ctrl_c_ends_a_training_within_2_seconds_and_keeps_its_record(tmp_path, strategy):
     started = RunningRun(SCRIPT, [str(tmp_path), *LONG], workers=2, strategy=strategy)
     for rank in range(2):
@@ -35,7 +36,7 @@ def test_ctrl_c_ends_a_training_within_2_seconds_and_keeps_its_record(tmp_path, 
         assert rank.steps[-1].time_s > struck_s - 0.5, "up to the last step"
 
 
-@pytest.mark.parametrize("strategy", ["async", "sync:allreduce"])
+@pytest.mark.parametrize("strategy", ["async", FULL_ALLREDUCE])
 def test_a_training_ends_with_a_launcher_that_was_killed(tmp_path, strategy):
     started = RunningRun(SCRIPT, [str(tmp_path), *LONG], workers=2, strategy=strategy)
     for rank in range(2):
@@ -56,6 +57,7 @@ def test_one_workers_sigterm_is_not_the_others_end(tmp_path):
     assert "the other 2 went on and finished" in finished.stderr
 
 
+@pytest.mark.full
 def test_a_lost_worker_is_named_with_its_clock(tmp_path):
     started = RunningRun(
         SCRIPT, [str(tmp_path), "--epochs", "10", "--step-s", "0.02"], workers=3, strategy="async"

@@ -14,6 +14,7 @@ from planes.toy import UNIT, from_hex, joint_oracle
 SGD = ["SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}]
 ADAM = ["Adam", {"lr": 0.01}]
 Answers = list[dict[str, Any]]
+pytestmark = pytest.mark.xdist_group("planes")  # one pair of workers serves the module
 
 
 @pytest.fixture(scope="module")

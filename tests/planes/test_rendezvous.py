@@ -28,6 +28,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.full
 def test_torchrun_starts_a_group_that_meets_and_leaves_nothing(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     torchrun += ["--master-port", str(free_port()), str(SCRIPT)]
