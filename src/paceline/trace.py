@@ -183,5 +183,12 @@ def decode_lines(lines: Iterable[bytes]) -> Iterator[Record]:
 
 
 def _short(name: str, value: Any) -> Any:
-    """Times to the microsecond; every other number exactly, or a replay would decide otherwise."""
-    return round(value, 6) if type(value) is float and name.endswith("_s") else value
+    """Times to the microsecond, ``loss`` and ``norm`` to seven digits: they are for people.
+
+    Every other number exactly, or a replay would decide otherwise.
+    """
+    if type(value) is not float:
+        return value
+    if name.endswith("_s"):
+        return round(value, 6)
+    return float(f"{value:.7g}") if name in ("loss", "norm") else value

@@ -4,7 +4,7 @@
     run ssp:1 workers=2 evict=10
     > join 0 1
     > request 0 1 total=6 depth=2
-        lease 0: 0 1                        | the next batches, on demand
+        lease 0: 0 1                        | on demand
     > push 0 weight=4 @2.5
 
 A ``>`` line is one fact, or the same fact for several ranks in turn; ``@`` sets the time in

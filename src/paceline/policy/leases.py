@@ -90,7 +90,7 @@ class Supply(Protocol):
 class Shared:
     """One queue; every member is kept topped up to its depth, less near the end of the pass."""
 
-    words = "the next batches, on demand"
+    words = "on demand"
 
     def __init__(self, members: Mapping[int, Member]) -> None:
         self._queue = Queue()
