@@ -117,7 +117,7 @@ def parse_strategy(text: str | Strategy) -> Strategy:
         return text
     word, *rest = text.strip().lower().split(":")
     if word in PLANNED:
-        raise UsageError(f"strategy={text!r}: {PLANNED[word]} is planned, not built yet.")
+        raise UsageError(f"strategy={text!r}: planned ({PLANNED[word]}), not built yet.")
     if word == "sync" and len(rest) <= 2:
         fields = dict(zip(("topology", "on_death"), rest, strict=False))
         return Sync(**fields)  # type: ignore[arg-type]

@@ -11,6 +11,9 @@ from paceline.compare.figures import Figures, against, slower_than_one
 from paceline.compare.target import Target
 from paceline.errors import UsageError
 
+IMPLAUSIBLE_EFFICIENCY = 1.15
+"""Above it a speed-up says more about the measurement than about the workers."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
@@ -55,6 +58,11 @@ def remarks(rows: Sequence[Row], target: Target | None = None) -> list[str]:
         found += [f"{row.label}: {failure}" for failure in row.failures]
         if any(map(slower_than_one, row.runs)):
             found.append(f"{row.label}: slower than one worker.")
+        if any((figures.efficiency or 0) > IMPLAUSIBLE_EFFICIENCY for figures in row.runs):
+            found.append(
+                f"{row.label}: faster than {row.runs[0].workers} times one worker, which is not "
+                "plausible: the runs were too short, or the machine had other work. Measure again."
+            )
     finished = [figures for row in rows for figures in row.runs]
     if target and finished and not any(target.name in figures.metrics for figures in finished):
         found.append(

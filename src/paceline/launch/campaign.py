@@ -15,10 +15,10 @@ from typing import TextIO
 from paceline.compare.figures import Figures, figures_of
 from paceline.compare.rows import Row, check_seeds, with_speed_up
 from paceline.compare.target import Target
-from paceline.errors import bad_value
+from paceline.errors import UsageError, bad_value
 from paceline.launch.request import RunRequest, checked, core_count
 from paceline.launch.summary import RunResult
-from paceline.runs import Run, read_run
+from paceline.runs import Run, rank_files, read_run
 from paceline.strategies import parse_strategy
 
 ONE_WORKER = "1 worker"
@@ -163,6 +163,10 @@ def _carry_out_cell(plan: Plan, cell: Cell, target: Target | None, execute: Exec
             failure=f"{result.sentence} (see {log})",
             log_tail=_tail(log),
             interrupted=result.exit_code >= FIRST_SIGNAL_EXIT,
+        )
+    if not rank_files(result.out):
+        raise UsageError(
+            f"{plan.script} trained nothing: it never iterated the batches of a paceline.Worker."
         )
     run = read_run(result.out)
     return CellResult(cell=cell, run=run, figures=figures_of(run, target))

@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline.errors import UsageError, bad_value
 from paceline.simulate.cluster import ClusterModel
-from paceline.strategies import parse_strategy
+from paceline.strategies import Backup, parse_strategy
 
 MAX_WORKERS = 1024
 MAX_SEED = 2**32 - 1
@@ -71,7 +71,13 @@ def checked(request: RunRequest) -> RunRequest:
     _check_emulation(request.emulate, request.workers)
     if request.strategy is None:
         return request
-    return replace(request, strategy=str(parse_strategy(request.strategy)))
+    strategy = parse_strategy(request.strategy)
+    if isinstance(strategy, Backup) and 1 < request.workers <= strategy.spares:
+        raise UsageError(
+            f"{strategy} and {request.workers} workers cannot work together: an update needs at "
+            f"least one push. Use at most backup:{request.workers - 1}."
+        )
+    return replace(request, strategy=str(strategy))
 
 
 def core_count() -> int:

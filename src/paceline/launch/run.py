@@ -38,6 +38,7 @@ from paceline.launch.summary import (
 from paceline.launch.supervisor import Supervisor
 from paceline.launch.verdict import WorkerEnd, judge
 from paceline.launch.workers import WorkerFactory, WorkerProcess
+from paceline.runs import rank_files
 
 if TYPE_CHECKING:
     from paceline.server.process import ServerProcess
@@ -85,6 +86,11 @@ class _Runner:
         verdict = judge(ends, caught=signals.first, server_end=supervisor.server_end)
         wall_s = time.monotonic() - started_s
         self._conclude(verdict.exit_code, f"{verdict.sentence} ({wall_s:.1f} s)")
+        if verdict.exit_code == 0 and not rank_files(self._out):
+            self._console.say(
+                f"{self._request.script.name} trained nothing under paceline: it never made a "
+                "paceline.Worker, so its workers ran side by side and no strategy applied"
+            )
         return RunResult(
             exit_code=verdict.exit_code,
             sentence=verdict.sentence,

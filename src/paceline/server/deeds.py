@@ -7,6 +7,7 @@ sees payloads, had decided the update by then, and a replay will decide it again
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,10 @@ class Verdict:
 
 
 class Deeds:
-    """Does what the policy orders. ``wake()``: to be called at the times that it asks for."""
+    """Does what the policy orders. ``wake()``: to be called at the times that it asks for.
+
+    ``late``: each rank's pushes that came too late for their round.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Deeds:
         self._group = group
         self._loop = loop
         self._wake = wake
+        self.late: Counter[int] = Counter()
         self._samples = 0.0
         self._shown_s = 0.0
         self._show_due = False
@@ -170,6 +175,7 @@ class Deeds:
     def _drop(self, order: events.Drop) -> None:
         seat = self._seats[order.rank]
         self._take_groups(seat)
+        self.late[order.rank] += order.kind == "late"
         named = f"{order.reason} ({self._bad})" if order.kind == "non-finite" else order.reason
         verdict = Verdict(
             applied=False,

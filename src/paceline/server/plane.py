@@ -71,14 +71,24 @@ class ServerPlane:
         """``member``, whose state says so already, takes part no longer."""
         self._feed(events.Leave(time_s=self._now_s(), rank=member.rank, reason=reason))
         self._deeds.vacate(member.rank)
+        if not any(True for _ in self._group.live()):
+            self._sum_up()
 
     def close(self) -> None:
-        """Say at the end what was refused, and unmap the regions."""
-        for rank, sentence in self._refusals.sentences():
-            self._group.note("info", rank, sentence)
+        """Unmap the regions."""
         for seat in self._seats.values():
             seat.mapped.region.close()
         self._seats.clear()
+
+    def _sum_up(self) -> None:
+        """Say at the end what was not applied."""
+        for rank, sentence in self._refusals.sentences():
+            self._group.note("info", rank, sentence)
+        late = self._deeds.late
+        if total := late.total():
+            ranks = ", ".join(f"{late[rank]} of rank {rank}" for rank in sorted(+late))
+            text = f"{total} pushes came too late and were dropped with their batches: {ranks}"
+            self._group.note("info", -1, text)
 
     # -------------------------------------------------------------------------------- opening
 

@@ -42,7 +42,7 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         f"strategy {options.strategy} on {parts.plane.name}",
         f"{workers} x {window} x {batch:g} = {effective:g} samples (workers x accumulate x batch)",
         types_of(parts),
-        f"{torch.get_num_threads()} threads a worker",
+        f"threads of a worker: {torch.get_num_threads()}",
     ]
     changed = [f"{name}={value}" for name, value in options.overridden.items()]
     if launch.lr_factor != 1.0:

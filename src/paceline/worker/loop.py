@@ -54,7 +54,7 @@ class Loop:
         if self._pass is None or self._pass.over:
             raise UsageError(
                 "worker.step(loss) was called outside the loop over worker.batches(...): there is no "
-                "batch it could belong to."
+                "batch it could belong to. Write 'for ... in worker.batches(loader):' around it."
             )
         return self._pass.step(loss, weight)
 

@@ -226,6 +226,11 @@ def _refuse_wrapped(model: nn.Module) -> None:
                 "The model is wrapped in DistributedDataParallel, which would average gradients a "
                 "second time. Delete the line `model = DistributedDataParallel(model, ...)`."
             )
+        if "DataParallel" in kinds:
+            raise UsageError(
+                "The model is wrapped in DataParallel, which replicates it once more inside each "
+                "worker. Delete the line `model = DataParallel(model)`."
+            )
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
             raise UsageError(
                 "The model is sharded by FSDP: paceline trains replicas (FSDP is planned). "

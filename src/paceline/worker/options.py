@@ -19,7 +19,11 @@ DEFAULT_EVICT_AFTER_S = 10.0
 
 # Planned keywords: what works now, and the sentence for everything else.
 _PLANNED: dict[str, tuple[object, str]] = {
-    "precision": ("fp32", "mixed precision is planned; precision='fp32' works now."),
+    "precision": (
+        "fp32",
+        "only 'fp32' is built, 'bf16' and 'fp16' are planned. It leaves the model's own types "
+        "as they are: a float64 model trains in float64.",
+    ),
     "compress": (None, "gradient compression is planned; compress=None works now."),
     "batch_norm": (
         None,

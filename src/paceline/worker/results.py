@@ -1,8 +1,11 @@
-"""What ``Worker.step`` returns. Knows nothing of how it came about."""
+"""What ``Worker.step`` returns, and numbers as users give them. Knows nothing of how they came about."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import bad_value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,3 +23,11 @@ class StepResult:
     reason: str
     norm: float | None
     version: int
+
+
+def as_number(name: str, value: Any) -> float:
+    """``value`` as a float. Raises UsageError that names it if it is not a single number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise bad_value(name, value, "a number, or a tensor of one element") from None

@@ -24,7 +24,7 @@ class Schedules:
         self._progress = progress
         self._per_batch: list[LRScheduler] = []
         self._per_epoch: list[LRScheduler] = []
-        self._stepped: set[int] = set()
+        self._stepped: dict[int, int] = {}
 
     def add(self, scheduler: LRScheduler, per: Per) -> None:
         """Advance ``scheduler`` from now on, per committed ``"batch"`` or per ``"epoch"`` (pass)."""
@@ -38,6 +38,7 @@ class Schedules:
         if per not in ("batch", "epoch"):
             raise bad_value("per", per, "'batch' or 'epoch'")
         (self._per_batch if per == "batch" else self._per_epoch).append(scheduler)
+        self._stepped[id(scheduler)] = getattr(scheduler, "last_epoch", 0)
 
     def advance_to(self, progress: int) -> None:
         """All workers together have committed ``progress`` loader batches."""
@@ -52,11 +53,14 @@ class Schedules:
             self._step(scheduler)
 
     def _step(self, scheduler: LRScheduler) -> None:
-        if id(scheduler) in self._stepped:
-            scheduler.step()
-            return
-        self._stepped.add(id(scheduler))
+        epoch = getattr(scheduler, "last_epoch", 0)
+        if self._stepped.get(id(scheduler), epoch) != epoch:
+            raise UsageError(
+                f"{type(scheduler).__name__}.step() was called beside worker.scheduler(...), which "
+                "advances it with the progress of all workers. Delete the line 'scheduler.step()'."
+            )
         with warnings.catch_warnings():  # torch looks for optimizer.step(), which a server may do
             warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
             warnings.filterwarnings("ignore", message=".*optimizer.step.*")
             scheduler.step()
+        self._stepped[id(scheduler)] = getattr(scheduler, "last_epoch", 0)

@@ -59,6 +59,8 @@ class ServerPlane:
         _move(parameters, layout, own)
         self._groups = self._hyperparameters()
         opened = session.request(self._opening())
+        # The server steps: torch must not warn a plain scheduler that nobody did.
+        vars(training.optimizer)["_opt_called"] = True
         self._position = Position(version=opened.version, clock=opened.clock)
 
     def position(self) -> Position:

@@ -23,7 +23,7 @@ from paceline.worker.window import OpenWindow, checked_weight, pending
 
 _OUTSIDE = (
     "worker.step(loss) was called outside the loop over worker.batches(...): there is no batch it "
-    "could belong to."
+    "could belong to. Write 'for ... in worker.batches(loader):' around it."
 )
 _TWICE = (
     "worker.step(loss) was called twice for one batch. Add the losses and call it once; several "
@@ -236,7 +236,12 @@ def _check_loss(loss: Any) -> None:
             "trained in a group. Compute the loss and call worker.step(loss)."
         )
     if not isinstance(loss, torch.Tensor):
-        raise bad_value("loss", loss, "a tensor that depends on the model's parameters")
+        raise bad_value(
+            "loss",
+            loss,
+            "a tensor that depends on the model's parameters",
+            "Pass the loss itself, not loss.item().",
+        )
     if loss.numel() != 1:
         raise bad_value(
             "loss", f"tensor of shape {tuple(loss.shape)}", "a scalar", "Use its mean: loss.mean()."

@@ -22,7 +22,7 @@ from paceline.worker.exits import ExitHooks, failure_text
 from paceline.worker.loop import Batches, Loop
 from paceline.worker.options import Runtime, options_from
 from paceline.worker.planning import Demand
-from paceline.worker.results import StepResult
+from paceline.worker.results import StepResult, as_number
 from paceline.worker.scheduling import Per
 
 _Scheduler = TypeVar("_Scheduler", bound=torch.optim.lr_scheduler.LRScheduler)
@@ -132,6 +132,8 @@ class Worker:
         """Advance ``scheduler`` by the progress of all workers: once per committed loader batch, or
         once per pass (``per="epoch"``). Do not call its ``step`` yourself. Returns it."""
         self._parts.schedules.add(scheduler, per)
+        other = "" if per == "epoch" else " (per='epoch': once per pass)"
+        self._parts.journal.say(f"{type(scheduler).__name__} advances once per {per}{other}")
         return scheduler
 
     # ------------------------------------------------------------------- measuring and saying
@@ -165,7 +167,7 @@ class Worker:
 
     def log(self, **metrics: float | torch.Tensor) -> None:
         """Record numbers at this point of the run; rank 0's are the run's."""
-        values = {name: float(value) for name, value in metrics.items()}
+        values = {name: as_number(name, value) for name, value in metrics.items()}
         self._parts.journal.metrics(values, version=self.version, samples=self.samples)
 
     @property
