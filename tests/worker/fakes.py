@@ -15,11 +15,14 @@ from paceline.strategies import Sync
 from paceline.worker.agreement import Agreement
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
+from paceline.worker.manifest import trainable
 from paceline.worker.options import Options, Runtime
+from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.scheduling import Schedules
+from paceline.worker.training import Training
 
 
 class ScriptedPlane:
@@ -131,6 +134,12 @@ def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = N
     model = model if model is not None else nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     phases = Phases(Ticks(), lambda phase: None)
+    training = Training(
+        model=model,
+        optimizer=optimizer,
+        trainables=trainable(model, optimizer),
+        strategy=Sync(),
+    )
     options = Options(
         strategy=Sync(),
         accumulate=accumulate,
@@ -152,6 +161,7 @@ def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = N
         journal=Journal(Recorder(None, Ticks()), phases, rank=0, strategy=Sync()),
         phases=phases,
         guards=Guards(model, optimizer),
+        outside=OutsideChanges(training, "allreduce"),
         schedules=Schedules(0),
         emulation=None,
     )

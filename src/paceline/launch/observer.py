@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 
 from paceline.transport.channel import Channel, ChannelClosedError, connect
-from paceline.transport.messages import PROTOCOL_VERSION, Hello, Notice, Progress
+from paceline.transport.messages import PROTOCOL_VERSION, Abort, Hello, Notice, Progress
 
 Report = Notice | Progress
 
 
 class Observer:
-    """A connection that only listens. ``fileno`` is readable when there may be reports."""
+    """A connection that listens, and can stop the run. ``fileno`` is readable when there may be reports."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -34,6 +35,11 @@ class Observer:
         except ChannelClosedError:
             self.open = False
         return reports
+
+    def abort(self, text: str) -> None:
+        """Have the server stop every worker with ``text``."""
+        with suppress(ChannelClosedError):
+            self._channel.send(Abort(text=text))
 
     def close(self) -> None:
         self.open = False

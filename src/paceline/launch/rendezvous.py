@@ -68,7 +68,7 @@ def process_group_store(rendezvous: Rendezvous, name: str) -> Store:
 
 def _start(launch: Launch, store: Store) -> Rendezvous:
     directory = Path(tempfile.mkdtemp(prefix="paceline-"))
-    server = start_server(directory=directory, out=launch.out, parent_pid=None)
+    server = start_server(directory=directory, out=launch.out, parent_pid=None, owns_directory=True)
     for rank in range(1, launch.world_size):
         store.set(_key(rank), f"{socket.gethostname()}\n{server.address}")
     return Rendezvous(address=server.address, server=server, directory=directory, store=store)

@@ -62,6 +62,8 @@ class Supervisor:
         self._workers: list[WorkerProcess] = []
         self._losses: dict[int, Loss] = {}
         self._ended_by_us: set[int] = set()
+        self._joined: set[int] = set()
+        self._observer: Observer | None = None
         self._stop_by_s: float | None = None
         self._started_s = time.monotonic()
         self._selector = selectors.DefaultSelector()
@@ -69,6 +71,7 @@ class Supervisor:
 
     def listen(self, observer: Observer) -> None:
         """Heed what the server reports."""
+        self._observer = observer
         self._register(observer, partial(self._read_reports, observer))
 
     def add(self, worker: WorkerProcess) -> None:
@@ -121,6 +124,17 @@ class Supervisor:
     def _note_end(self, worker: WorkerProcess) -> None:
         worker.send_group(signal.SIGTERM)  # what it had started
         if self._end_of(worker).fate in ("raised", "stopped"):
+            self._expect_stop()
+        self._give_up_the_absent()
+
+    def _give_up_the_absent(self) -> None:
+        """Stop those who wait for a worker that ended before the server ever saw it."""
+        absent = [one for one in self._workers if one.returncode is not None]
+        absent = [one for one in absent if one.rank not in self._joined]
+        if absent and self._joined and self._running() and self._observer is not None:
+            clauses = "; ".join(self._end_of(worker).describe() for worker in absent)
+            self._observer.abort(f"{clauses}, before it made its paceline.Worker")
+            self._observer = None  # once is enough
             self._expect_stop()
 
     def _check_server(self) -> None:
@@ -203,7 +217,10 @@ class Supervisor:
         )
         if notice.kind not in QUIET_KINDS and not self._ended_by_us:
             self._console.say(notice.text)
-        if notice.kind == "evicted":
+        if notice.kind == "joined":
+            self._joined.add(notice.rank)
+            self._give_up_the_absent()
+        elif notice.kind == "evicted":
             self._losses[notice.rank] = "evicted"
         elif notice.kind == "halted":
             self._losses.setdefault(notice.rank, "halted")

@@ -30,8 +30,8 @@ def main() -> int:
         server.hub.watch_parent(options.parent)
     print("ready", flush=True)
     status = server.serve()
-    if options.parent is not None and has_ended(options.parent):
-        # Whoever made the socket's private directory can no longer remove it.
+    if options.owns_directory or (options.parent is not None and has_ended(options.parent)):
+        # Whoever made the socket's private directory will not, or can no longer, remove it.
         shutil.rmtree(Path(options.socket).parent, ignore_errors=True)
     return status
 
@@ -54,6 +54,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--socket", required=True, help="path of the unix socket to listen on")
     parser.add_argument("--parent", type=int, help="end when the process with this id ends")
     parser.add_argument("--out", type=Path, help="directory for server.jsonl")
+    parser.add_argument(
+        "--owns-directory", action="store_true", help="remove the socket's directory"
+    )
     parser.add_argument("--linger-s", type=float, default=30.0, help="wait so long for workers")
     return parser.parse_args()
 

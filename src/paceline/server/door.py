@@ -25,6 +25,11 @@ class Door:
         first = self.greeting
         return first is not None and len(self._group.members) == first.world_size
 
+    def absent(self) -> list[int]:
+        """The ranks that have not been here yet."""
+        size = 0 if self.greeting is None else self.greeting.world_size
+        return [rank for rank in range(size) if rank not in self._group.members]
+
     @property
     def has_early(self) -> bool:
         """Whether somebody waits for the next generation."""
@@ -42,7 +47,10 @@ class Door:
         if not 0 <= hello.rank < hello.world_size:
             return f"rank={hello.rank}: expected 0 to {hello.world_size - 1}"
         member = self._group.members.get(hello.rank)
-        if member is None or (member.pid == hello.pid and member.state in ("live", "left")):
+        if member is not None and member.pid == hello.pid and member.state == "live":
+            taken = member.control if hello.role == "control" else member.data
+            return "" if taken is None else f"{member} has a Worker already: close it first"
+        if member is None or (member.pid == hello.pid and member.state == "left"):
             return ""
         return f"rank {hello.rank} is taken: {member} is or was a member of this run"
 

@@ -35,6 +35,7 @@ from paceline.transport.messages import (
     Welcome,
 )
 
+REMIND_EVERY_S = 20.0
 PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch)
 
 
@@ -68,6 +69,7 @@ class Hub:
         self._make_plane = make_plane
         self._linger_s = linger_s
         self._busy_s = loop.clock_s()
+        self._reminded_s = self._busy_s
         self._deaths = Deaths(loop)
         self._gathers = Gathers()
         self._door = Door(group)
@@ -100,6 +102,7 @@ class Hub:
         self._group.observers = [one for one in self._group.observers if one.open]
         if self._door.greeting is not None:
             self._look_after_members(self._door.greeting.evict_after_s)
+            self._remind_of_the_late()
         if self._is_over():
             self._loop.stop()
 
@@ -116,6 +119,16 @@ class Hub:
         for member in silent:
             self._lose_silent(member)
         self._finish_gathers()  # the policy may have evicted somebody whom others wait for
+
+    def _remind_of_the_late(self) -> None:
+        """Say whom the others have been waiting for, once a while."""
+        now_s = self._loop.clock_s()
+        if self._door.all_came or self._group.halted is not None:
+            self._reminded_s = now_s
+        elif now_s - self._reminded_s > REMIND_EVERY_S:
+            self._reminded_s = now_s
+            late = ", ".join(map(str, self._door.absent()))
+            self._group.note("info", -1, f"still waiting for rank {late} to make its Worker")
 
     def _is_over(self) -> bool:
         group = self._group
@@ -176,8 +189,7 @@ class Hub:
     def _abort(self, connection: Connection, abort: Abort) -> None:
         member = self._roles.get(connection)
         rank = -1 if member is None else member.rank
-        who = "the launcher" if member is None else str(member)
-        text = f"{who} failed: {abort.text}"
+        text = abort.text if member is None else f"{member} failed: {abort.text}"
         self._group.halt(Stop(kind="peer-failed", rank=rank, text=text))
 
     # --------------------------------------------------------------------------- coming, going

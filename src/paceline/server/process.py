@@ -47,11 +47,17 @@ class ServerProcess:
 
 
 def start_server(
-    *, directory: Path, out: Path | None, parent_pid: int | None, linger_s: float = 30.0
+    *,
+    directory: Path,
+    out: Path | None,
+    parent_pid: int | None,
+    linger_s: float = 30.0,
+    owns_directory: bool = False,
 ) -> ServerProcess:
     """Start a server with its socket in ``directory`` (private, 0700), and wait until it listens.
 
-    ``out``: where it writes ``server.jsonl``. It ends with process ``parent_pid`` at the latest.
+    ``out``: where it writes ``server.jsonl``. ``owns_directory``: it removes ``directory`` at its end.
+    It ends with process ``parent_pid`` at the latest.
     Raises :class:`ServerLostError` if it does not come up. It has a session of its own, so that
     Ctrl-C in a terminal reaches whoever started it, not itself.
     """
@@ -59,6 +65,7 @@ def start_server(
     command = [sys.executable, "-P", "-m", "paceline.server", "--socket", address]
     command += ["--linger-s", str(linger_s)]
     command += [] if out is None else ["--out", str(out)]
+    command += ["--owns-directory"] if owns_directory else []
     command += [] if parent_pid is None else ["--parent", str(parent_pid)]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True

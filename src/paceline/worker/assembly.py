@@ -30,6 +30,7 @@ from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.manifest import Manifest, describe, first_difference, trainable
 from paceline.worker.options import Options, check_pairings
+from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
 from paceline.worker.planes import PlaneName, open_plane, refuse
@@ -121,6 +122,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         journal=Journal(member.recorder, phases, rank=launch.rank, strategy=options.strategy),
         phases=phases,
         guards=Guards(training.model, training.optimizer),
+        outside=OutsideChanges(training, name),
         schedules=Schedules(plane.position().progress),
         emulation=_emulation(launch, training.clock_s, member.sleep_s),
     )

@@ -17,7 +17,7 @@ from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.launch.rendezvous import process_group_store, unique_name
 from paceline.transport.collective import Group, Pending
 from paceline.worker.manifest import Trainable, flat_layout
-from paceline.worker.optimizer_state import step
+from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import ScheduledPass
@@ -76,6 +76,25 @@ class CollectivePlane:
         self._bytes = sum(one.numel() * one.itemsize for one in self._parameters)
         self._bytes += ballot_bytes(session.world_size, len(self._parameters))
         self.broadcast([parameter.data for parameter in self._parameters])
+        self._share_optimizer()
+
+    def _share_optimizer(self) -> None:
+        """Every rank's optimizer begins with rank 0's state: it may have been trained before."""
+        training = self._training
+        rank0 = self._session.rank == 0
+        mine = dump_state(training.optimizer, training.trainables) if rank0 else None
+        known = torch.tensor(
+            [float(len(mine or b""))], dtype=torch.float64, device=self._group.device
+        )
+        self._group.broadcast(known)
+        data = torch.zeros(int(known.item()), dtype=torch.uint8, device=self._group.device)
+        if mine is not None:
+            data.copy_(torch.frombuffer(bytearray(mine), dtype=torch.uint8))
+        if len(data):
+            self._group.broadcast(data)
+            load_state(training.optimizer, training.trainables, bytes(data.cpu().numpy()))
+        else:
+            training.optimizer.state.clear()
 
     def position(self) -> Position:
         return self._position

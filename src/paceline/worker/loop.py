@@ -13,6 +13,8 @@ from paceline.errors import UsageError
 from paceline.worker import buffers
 from paceline.worker.announce import announce
 from paceline.worker.feeding import StreamFeed
+from paceline.worker.manifest import hyperparameters
+from paceline.worker.outside import refuse_different_groups
 from paceline.worker.parts import Parts
 from paceline.worker.planning import Demand, batches_in, check_same_order, plan_pass
 from paceline.worker.results import StepResult
@@ -40,6 +42,11 @@ class Loop:
 
     def run(self, demand: Demand) -> Generator[Any, None, None]:
         """A pass over the data, as the user's loop sees it."""
+        if self.inside:
+            raise UsageError(
+                "worker.batches(...) was begun while another is still iterated. One pass at a time: "
+                "zip the loaders, not the batches: worker.batches(list(zip(a, b)))."
+            )
         self.settle()
         planned = plan_pass(demand, self._parts, self._passes)
         self._announce(planned.samples, planned.plan.window)
@@ -108,8 +115,12 @@ class Loop:
         parts = self._parts
         self._own_samples += current.samples
         facts = parts.agreement.gather(
-            _END, samples=self._own_samples, buffers=buffers.digests(parts.model)
+            _END,
+            samples=self._own_samples,
+            buffers=buffers.digests(parts.model),
+            groups=hyperparameters(parts.optimizer),
         )
+        refuse_different_groups(facts)
         buffers.agree(
             parts.model, parts.agreement, [fact["buffers"] for fact in facts], current.samples
         )

@@ -14,6 +14,7 @@ from paceline.worker.emulation import Emulation
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.options import Options
+from paceline.worker.outside import OutsideChanges
 from paceline.worker.phases import Phases
 from paceline.worker.plane import Plane
 from paceline.worker.scheduling import Schedules
@@ -35,5 +36,6 @@ class Parts:
     journal: Journal
     phases: Phases
     guards: Guards
+    outside: OutsideChanges
     schedules: Schedules
     emulation: Emulation | None

@@ -126,9 +126,11 @@ class TrainingPass:
 
     def _start_window(self) -> bool:
         parts = self._parts
+        parts.outside.check()
         parts.phases.enter("wait")
         with parts.guards.allowed():  # others may have updates to share with this worker
             window = parts.plane.next_window()
+        parts.outside.note()
         parts.schedules.advance_to(parts.plane.position().progress)
         parts.phases.take()
         parts.phases.enter("data")
@@ -188,6 +190,7 @@ class TrainingPass:
 
     def _exchange(self, window: OpenWindow) -> Outcome:
         parts = self._parts
+        parts.outside.check()
         self._window = None
         if window.spoiled:
             for parameter in parts.trained:
@@ -201,6 +204,7 @@ class TrainingPass:
         except StoppedError:
             self.over = True
             raise
+        parts.outside.note()
         self._record(window, outcome)
         parts.schedules.advance_to(outcome.progress)
         return outcome

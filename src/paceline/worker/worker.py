@@ -267,6 +267,7 @@ class Worker:
         self._hooks.remove()
         self._state_hook.remove()
         parts.guards.remove()
+        parts.outside.remove()
         try:
             parts.plane.close(reason)
         finally:
