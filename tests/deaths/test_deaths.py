@@ -179,3 +179,31 @@ def test_a_stopped_worker_that_continues_later_harms_nothing(tmp_path: Path, str
     assert "[2] stopped: rank 2" in result.stderr, result.stderr[-3000:]
     for batches in decided(read_run(result.out)):
         assert sorted(batches) == list(range(BATCHES))
+
+
+BEFORE = """
+import os, signal, sys, torch, paceline
+rank = paceline.current_launch().rank
+if rank == 1:
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(0)
+model = torch.nn.Linear(2, 2)
+paceline.Worker(model, torch.optim.SGD(model.parameters(), lr=0.1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "strategy"),
+    [
+        ("kill", "sync"),
+        pytest.param("kill", "async", marks=pytest.mark.full),
+        pytest.param("exit", "sync:allreduce", marks=pytest.mark.full),
+    ],
+)
+def test_a_worker_that_ends_before_it_joins_stops_those_who_wait(how: str, strategy: str) -> None:
+    result = run_script(BEFORE, [how], workers=3, strategy=strategy, timeout_s=60)
+    assert result.exit_code == 3, result.stderr[-3000:]
+    assert "before it made its paceline.Worker" in result.stderr
+    assert "rank 1" in result.stderr
+    assert_nothing_is_left(result)

@@ -325,6 +325,36 @@ def the_optimizers_state_is_there_after_the_loop(strategy: str) -> Result:
 
 
 @scenario
+def an_optimizer_trained_before_begins_as_rank_0s(strategy: str) -> Result:
+    model = net()
+    optimizer = sgd(model, momentum=0.9)
+    for _ in range(3 if RANK == 0 else 1):
+        inputs, targets = next(iter(data()))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    with paceline.Worker(model, optimizer, strategy=strategy) as worker:
+        train(worker, data())
+        end = digest(model)
+    state = [float(optimizer.state[p]["momentum_buffer"].sum()) for p in model.parameters()]
+    return {"end": end, "state": state}
+
+
+@scenario
+def a_pass_inside_a_pass_is_refused(strategy: str) -> Result:
+    model = net()
+    with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
+        try:
+            for _ in zip(worker.batches(data()), worker.batches(data()), strict=True):
+                pass
+        except paceline.UsageError as error:
+            text = str(error)
+        outcomes = train(worker, data())
+        return {"text": text, "applied": all(o.applied for o in outcomes), "end": digest(model)}
+
+
+@scenario
 def a_weighted_loss_is_the_mean_over_its_items(strategy: str) -> Result:
     model = net()
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:

@@ -186,6 +186,18 @@ def test_the_optimizers_state_is_there_after_the_loop(played: Any) -> None:
         assert result["inside"][2] > 0
 
 
+def test_an_optimizer_trained_before_begins_as_rank_0s(played: Any) -> None:
+    _, _, results = played
+    assert same(results["an_optimizer_trained_before_begins_as_rank_0s"], "state")
+
+
+def test_a_pass_inside_a_pass_is_refused(played: Any) -> None:
+    _, _, results = played
+    for result in results["a_pass_inside_a_pass_is_refused"]:
+        assert "zip the loaders" in result["text"]
+        assert result["applied"], "the worker goes on"
+
+
 def test_batches_from_loader_workers_arrive_once(played: Any) -> None:
     strategy, _, results = played
     seen = sorted(x for r in results["batches_from_loader_workers_arrive_once"] for x in r["seen"])
