@@ -69,7 +69,7 @@ def decided_batches(run: Run) -> list[int]:
     return decided
 
 
-@pytest.mark.parametrize("staleness", [1, 3])
+@pytest.mark.parametrize("staleness", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_the_largest_lead_at_a_start_equals_s(tmp_path: Path, staleness: int) -> None:
     run = trained(tmp_path, HICCUPS, ["240"], workers=4, strategy=f"ssp:{staleness}")
     assert largest_lead(run.decisions) == staleness

@@ -45,6 +45,7 @@ def test_a_training_ends_with_a_launcher_that_was_killed(tmp_path, strategy):
     assert_nothing_is_left(started.finish(10), within_s=6.0)
 
 
+@pytest.mark.full
 def test_one_workers_sigterm_is_not_the_others_end(tmp_path):
     started = RunningRun(
         SCRIPT, [str(tmp_path), "--epochs", "20", "--step-s", "0.02"], workers=3, strategy="async"

@@ -14,7 +14,9 @@ from planes.toy import UNIT, from_hex, joint_oracle
 SGD = ["SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}]
 ADAM = ["Adam", {"lr": 0.01}]
 Answers = list[dict[str, Any]]
-pytestmark = pytest.mark.xdist_group("planes")  # one pair of workers serves the module
+# One pair of workers serves the module. The same claims under real Workers are in tests/equality and
+# tests/loop; these tell a plane's fault from the loop's.
+pytestmark = [pytest.mark.xdist_group("planes"), pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,9 @@ def test_an_exception_stops_the_others_with_its_text(strategy: str) -> None:
     assert any("rank 1" in line for line in others), run.stderr
 
 
-@pytest.mark.parametrize("strategy", ["ssp:3", "sync:allreduce"])
+@pytest.mark.parametrize(
+    "strategy", ["ssp:3", pytest.param("sync:allreduce", marks=pytest.mark.full)]
+)
 def test_a_break_without_close_ends_well_and_buffers_are_agreed(strategy: str) -> None:
     script = HEAD + "worker = paceline.Worker(model, optimizer)\n"
     script += LOOP.format(body="if rank == 1 and number == 2: break")

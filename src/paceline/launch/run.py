@@ -86,11 +86,8 @@ class _Runner:
         verdict = judge(ends, caught=signals.first, server_end=supervisor.server_end)
         wall_s = time.monotonic() - started_s
         self._conclude(verdict.exit_code, f"{verdict.sentence} ({wall_s:.1f} s)")
-        if verdict.exit_code == 0 and not rank_files(self._out):
-            self._console.say(
-                f"{self._request.script.name} trained nothing under paceline: it never made a "
-                "paceline.Worker, so its workers ran side by side and no strategy applied"
-            )
+        if verdict.exit_code == 0:
+            self._say_if_nothing_was_trained()
         return RunResult(
             exit_code=verdict.exit_code,
             sentence=verdict.sentence,
@@ -161,6 +158,13 @@ class _Runner:
                 f"{request.script.name} on {_count(request.workers, 'worker')}, "
                 f"{_count(request.threads_each(), 'thread')} each, seed {request.seed}; "
                 f"recording in {_short(self._out)}"
+            )
+
+    def _say_if_nothing_was_trained(self) -> None:
+        if not self._request.quiet and not rank_files(self._out):
+            self._console.say(
+                f"{self._request.script.name} trained nothing under paceline: it never made a "
+                "paceline.Worker, so its workers ran side by side and no strategy applied"
             )
 
     def _conclude(self, exit_code: int, sentence: str) -> None:

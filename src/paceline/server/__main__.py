@@ -17,11 +17,13 @@ from pathlib import Path
 
 from paceline.server.app import Server
 from paceline.server.deaths import has_ended
+from paceline.server.lean_torch import leave_out_the_compiler
 
 
 def main() -> int:
     """Serve one run; the exit status is 1 if the server itself failed."""
     options = _parse()
+    leave_out_the_compiler()
     server = Server(
         address=options.socket, out=options.out, linger_s=options.linger_s, clock_s=time.monotonic
     )
