@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ def net() -> nn.Module:
 
 def sgd(model: nn.Module, **options: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, **options)
+
+
+def unhurried(batches: Any) -> Any:
+    """On demand a quick rank could take all of a short pass before another has its second batch."""
+    for batch in batches:
+        time.sleep(0.03)
+        yield batch
 
 
 def digest(model: nn.Module) -> str:
@@ -87,6 +95,7 @@ def break_on_one_rank_lets_the_others_go_on(strategy: str) -> Result:
     steps = 0
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
         for inputs, targets in worker.batches(data()):
+            time.sleep(0.03)
             if worker.rank == 1 and steps == 2:
                 break
             worker.step(nn.functional.cross_entropy(worker(inputs), targets))
@@ -102,7 +111,7 @@ def an_iteration_without_step_counts_as_weight_zero(strategy: str) -> Result:
     model = net()
     steps = 0
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
-        for number, (inputs, targets) in enumerate(worker.batches(data())):
+        for number, (inputs, targets) in enumerate(unhurried(worker.batches(data()))):
             if worker.rank == 1 and number == 1:
                 continue
             worker.step(nn.functional.cross_entropy(worker(inputs), targets))
@@ -117,6 +126,7 @@ def stop_is_agreed(strategy: str) -> Result:
     steps = 0
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
         for inputs, targets in worker.batches(data(60)):
+            time.sleep(0.03)
             worker.stop(worker.rank == 1 and steps == 2)
             worker.step(nn.functional.cross_entropy(worker(inputs), targets))
             steps += 1
@@ -392,7 +402,7 @@ def one_non_finite_loss_is_skipped_and_training_goes_on(strategy: str) -> Result
     model = net()
     outcomes = []
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
-        for number, (inputs, targets) in enumerate(worker.batches(data())):
+        for number, (inputs, targets) in enumerate(unhurried(worker.batches(data()))):
             loss = nn.functional.cross_entropy(worker(inputs), targets)
             if worker.rank == 1 and number == 1:
                 loss = loss * float("nan")
