@@ -2,68 +2,95 @@
 
 A parameter's first gradient of a window is copied into its view and the view becomes its ``.grad``;
 later micro-batches then accumulate in place. So ``.grad`` stays None for what was not used, and not
-a bit (the sign of a zero included) differs from plain accumulation. Whose memory it is, and where
-the gradients go, is not known here.
+a bit (the sign of a zero included) differs from plain accumulation.
+
+The memory is cut into buckets. In the window's last backward a bucket is *ready* as soon as all its
+parameters have their gradient and all buckets before it are ready: the owner is told at once, and
+may send it while backward goes on. Whose memory it is, and where buckets go, is not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
 
 from paceline.errors import UsageError
+from paceline.gradients.buckets import buckets_of
 from paceline.gradients.layout import FlatLayout
-from paceline.gradients.norms import first_non_finite
 
 
 class GradientBuffer:
-    """Gradients of ``parameters`` (in the layout's order) in ``memory`` (uint8, on their device)."""
+    """Gradients of ``parameters`` (in the layout's order) in ``memory`` (uint8, on their device).
+
+    ``buckets`` and ``vectors`` (each bucket's memory, flat) are in launch order. ``on_ready(index)``
+    is called for 0, 1, 2, ... once each window, from within backward or :meth:`flush`; from then on
+    the bucket belongs to the caller, until :meth:`clear`.
+    """
 
     def __init__(
-        self, layout: FlatLayout, memory: torch.Tensor, parameters: Sequence[torch.nn.Parameter]
+        self,
+        layout: FlatLayout,
+        memory: torch.Tensor,
+        parameters: Sequence[torch.nn.Parameter],
+        *,
+        bucket_bytes: int,
+        on_ready: Callable[[int], None],
     ) -> None:
         self._names = [slot.name for slot in layout.slots]
         self._views = layout.views(memory)
-        self.vectors = layout.vectors(memory)
         self._parameters = list(parameters)
-        self._used = bytearray(len(self._parameters))
-        self._armed = False
+        self._on_ready = on_ready
+        self.buckets = buckets_of(layout, bucket_bytes)
+        self.vectors = [
+            memory[bucket.start_bytes : bucket.stop_bytes].view(bucket.dtype)
+            for bucket in self.buckets
+        ]
+        self._bucket_of = {
+            place: index for index, bucket in enumerate(self.buckets) for place in bucket.places
+        }
+        self._forget()
         self._handles = [
             parameter.register_post_accumulate_grad_hook(partial(self._accumulated, place))  # type: ignore[no-untyped-call]
             for place, parameter in enumerate(self._parameters)
         ]
 
-    def arm(self) -> None:
-        """Expect gradients from now until :meth:`clear`."""
+    def arm(self, *, last: bool) -> None:
+        """Expect the gradients of a backward; in the window's ``last`` one buckets become ready."""
         self._armed = True
+        self._last = last
+
+    @property
+    def ready(self) -> int:
+        """How many buckets are ready: those numbered below it."""
+        return self._ready
 
     def used(self) -> bytes:
         """One byte a parameter: 1 if it has a gradient in this window."""
         return bytes(self._used)
 
-    def first_bad(self) -> int | None:
-        """The first parameter whose gradient holds a NaN or an infinity, else None.
+    def flush(self, *, fill_unused: bool) -> None:
+        """The window is complete: make ready, in order, whatever is not.
 
-        A sum is not finite if any of its terms is not: one pass over memory, and no temporary,
-        clears the usual case.
+        ``fill_unused``: with zeros where this window has no gradient (what another worker's is added
+        to); else what lies there is left from an earlier window.
         """
-        if all(_sum_is_finite(vector) for vector in self.vectors):
-            return None
-        return first_non_finite(self._parameters)
+        while self._ready < len(self.buckets):
+            unused = [place for place in self.buckets[self._ready].places if not self._used[place]]
+            if fill_unused:
+                for place in unused:
+                    self._views[place].zero_()
+            self._make_ready(whole=fill_unused or not unused)
 
-    def fill_unused(self) -> None:
-        """Zeros where this window has no gradient: what another worker's is added to."""
-        for place, view in enumerate(self._views):
-            if not self._used[place]:
-                view.zero_()
+    def first_bad(self) -> int | None:
+        """The first parameter whose gradient held a NaN or an infinity when its bucket became ready."""
+        return min(self._bad, default=None)
 
     def discard(self) -> None:
-        """Forget this window's gradients, as if nothing had been computed."""
+        """Forget this window's gradients, as if nothing had been computed; what is ready is gone."""
         self._used = bytearray(len(self._parameters))
-        for vector in self.vectors:
-            vector.zero_()
 
     def divide(self, divisor: float) -> None:
         if divisor != 1.0:
@@ -77,8 +104,7 @@ class GradientBuffer:
 
     def clear(self) -> None:
         """The window is over: no gradients, and none expected."""
-        self._armed = False
-        self._used = bytearray(len(self._parameters))
+        self._forget()
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -88,21 +114,64 @@ class GradientBuffer:
         for handle in self._handles:
             handle.remove()
 
+    def _forget(self) -> None:
+        self._armed = self._last = False
+        self._used = bytearray(len(self._parameters))
+        self._arrived = bytearray(len(self._parameters))
+        self._missing = [len(bucket.places) for bucket in self.buckets]
+        self._ready = 0
+        self._bad: list[int] = []
+
     def _accumulated(self, place: int, parameter: torch.Tensor) -> None:
-        gradient, view = parameter.grad, self._views[place]
         if not self._armed:
             parameter.grad = None
             raise stray_backward(self._names[place])
-        if gradient is None or gradient is view:
-            return
+        gradient = parameter.grad
+        if gradient is not None and gradient is not self._views[place]:
+            self._adopt(place, parameter, gradient)
+        if self._last:
+            self._arrive(place)
+
+    def _adopt(self, place: int, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Copy what autograd made for itself into its place here."""
         if gradient.layout != torch.strided:
             raise UsageError(
                 f"{self._names[place]} has a sparse gradient, which cannot be joined between "
                 f"workers. Build its layer with sparse=False."
             )
-        view.copy_(gradient.detach())
-        parameter.grad = view
+        self._views[place].copy_(gradient.detach())
+        parameter.grad = self._views[place]
         self._used[place] = 1
+
+    def _arrive(self, place: int) -> None:
+        """The last backward has brought this gradient."""
+        bucket = self._bucket_of[place]
+        if bucket < self._ready:
+            raise _came_again(self._names[place])
+        if self._arrived[place]:
+            return
+        self._arrived[place] = 1
+        self._missing[bucket] -= 1
+        while self._ready < len(self.buckets) and not self._missing[self._ready]:
+            self._make_ready(whole=True)
+
+    def _make_ready(self, *, whole: bool) -> None:
+        """Hand the next bucket over. Its values are judged first, while they are in the cache.
+
+        A sum is not finite if any of its terms is not: one pass over memory, and no temporary,
+        clears the usual case. ``whole``: nothing in it is left from an earlier window.
+        """
+        index = self._ready
+        places = self.buckets[index].places
+        if not (whole and _sum_is_finite(self.vectors[index])):
+            self._bad += self._not_finite(places)
+        self._ready += 1
+        self._on_ready(index)
+
+    def _not_finite(self, places: Iterable[int]) -> list[int]:
+        return [
+            place for place in places if self._used[place] and not _is_finite(self._views[place])
+        ]
 
 
 def stray_backward(name: str) -> UsageError:
@@ -113,6 +182,18 @@ def stray_backward(name: str) -> UsageError:
     )
 
 
-def _sum_is_finite(vector: torch.Tensor) -> bool:
-    wide = torch.promote_types(vector.dtype, torch.float32)
-    return bool(torch.isfinite(vector.sum(dtype=wide)))
+def _came_again(name: str) -> UsageError:
+    return UsageError(
+        f"A gradient of {name} came twice in one backward pass, the second time after the first was "
+        f"on its way to the other workers. If its layer is in a checkpoint() and used more than once, "
+        f"say checkpoint(..., use_reentrant=False)."
+    )
+
+
+def _sum_is_finite(values: torch.Tensor) -> bool:
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return math.isfinite(values.sum(dtype=wide).item())
+
+
+def _is_finite(values: torch.Tensor) -> bool:
+    return _sum_is_finite(values) or bool(torch.isfinite(values).all())

@@ -125,7 +125,7 @@ class CollectivePlane:
         return None
 
     def before_backward(self, *, last: bool) -> None:
-        self._buffer.arm()
+        self._buffer.arm(last=False)
         self._reducer.before_backward(last=last)
 
     def exchange(self, contribution: Contribution) -> Outcome:
@@ -192,6 +192,7 @@ class CollectivePlane:
     def _agree(self, contribution: Contribution, batches: int) -> Tally:
         if contribution.weight == 0:
             self._buffer.discard()
+        self._buffer.flush(fill_unused=True)
         vote = Vote(
             weight=contribution.weight,
             batches=batches,
@@ -199,7 +200,6 @@ class CollectivePlane:
             stop=contribution.stop,
             used=self._buffer.used(),
         )
-        self._buffer.fill_unused()
         world_size = self._session.world_size
         numbers = ballot(vote, rank=self._session.rank, world_size=world_size)
         sums = torch.tensor(numbers, dtype=torch.float64, device=self._group.device)
@@ -249,7 +249,13 @@ def _buffer(training: Training) -> GradientBuffer:
     raw = torch.zeros(layout.total_bytes + 64, dtype=torch.uint8, device=device)
     start = -raw.data_ptr() % 64
     memory = raw[start : start + layout.total_bytes]
-    return GradientBuffer(layout, memory, training.parameters)
+    return GradientBuffer(
+        layout,
+        memory,
+        training.parameters,
+        bucket_bytes=layout.total_bytes,
+        on_ready=lambda _: None,
+    )
 
 
 def _blame(result: Tally, trainables: list[Trainable]) -> str:

@@ -55,7 +55,9 @@ class ServerPlane:
         self._region = Region.create(2 * layout.total_bytes)
         own = self._region.memory[: layout.total_bytes]
         gradients = self._region.memory[layout.total_bytes :]
-        self._buffer = GradientBuffer(layout, gradients, parameters)
+        self._buffer = GradientBuffer(
+            layout, gradients, parameters, bucket_bytes=layout.total_bytes, on_ready=lambda _: None
+        )
         _move(parameters, layout, own)
         self._groups = self._hyperparameters()
         opened = session.request(self._opening())
@@ -96,7 +98,7 @@ class ServerPlane:
         )
 
     def before_backward(self, *, last: bool) -> None:
-        self._buffer.arm()
+        self._buffer.arm(last=False)
 
     def exchange(self, contribution: Contribution) -> Outcome:
         began_s = self._training.clock_s()
@@ -188,9 +190,8 @@ class ServerPlane:
     def _push(self, contribution: Contribution) -> Push:
         if contribution.weight == 0:
             self._buffer.discard()
+        self._buffer.flush(fill_unused=self._joint)
         bad = self._buffer.first_bad()
-        if self._joint:
-            self._buffer.fill_unused()
         return Push(
             weight=contribution.weight,
             unit=contribution.unit,
