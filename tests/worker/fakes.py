@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -95,9 +96,9 @@ class ScriptedPlane:
         self.calls.append("end early")
         self.windows.clear()
 
-    def read_latest(self) -> int:
+    def latest(self) -> Any:
         self.calls.append("read")
-        return 0
+        return nullcontext()
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         facts = msgspec.msgpack.decode(payload)
@@ -133,7 +134,7 @@ def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = N
     """Parts of rank 0 of a run whose group is ``plane``."""
     model = model if model is not None else nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    phases = Phases(Ticks(), lambda phase: None)
+    phases = Phases(Ticks())
     training = Training(
         model=model,
         optimizer=optimizer,

@@ -166,16 +166,19 @@ def test_emulation_counts_real_work_towards_the_step() -> None:
     assert slept == [6.0, 7.0]
 
 
-def test_phases_add_up_and_are_announced() -> None:
-    heard: list[str] = []
-    phases = Phases(Ticks(), heard.append)
+def test_phases_add_up_and_know_their_age() -> None:
+    phases = Phases(Ticks())
     phases.enter("data")
     phases.enter("forward")
     phases.enter("forward")
+    assert phases.report() == ("forward", 2.0)
     phases.enter("backward")
-    assert phases.take() == {"user": 1.0, "data": 1.0, "forward": 2.0, "backward": 1.0}
-    assert heard == ["data", "forward", "backward"]
-    assert phases.take() == {"backward": 1.0}
+    spent = phases.take()
+    assert {name: s for name, s in spent.items() if s} == {
+        "user": 1.0, "data": 1.0, "forward": 3.0, "backward": 1.0
+    }  # fmt: skip
+    assert phases.report() == ("backward", 2.0)
+    assert sum(phases.take().values()) == 2.0
 
 
 def test_facts_travel_as_plain_values() -> None:

@@ -14,23 +14,30 @@ def clip_by_norm(parameters: Sequence[torch.Tensor], clip_norm: float | None) ->
 
     Bit-identical to ``torch.nn.utils.clip_grad_norm_``, but a norm that is not finite scales nothing.
     """
-    held = [parameter for parameter in parameters if parameter.grad is not None]
-    total = get_total_norm([_values(parameter) for parameter in held])
+    gradients = [gradient for one in parameters if (gradient := one.grad) is not None]
+    total = _total_norm(gradients)
     norm = float(total)
     if clip_norm is not None and math.isfinite(norm):
-        clip_grads_with_norm_(held, clip_norm, total)
+        clip_grads_with_norm_(parameters, clip_norm, total)
     return norm
 
 
 def first_non_finite(parameters: Sequence[torch.Tensor]) -> int | None:
     """The place of the first parameter whose ``.grad`` holds a NaN or an infinity, else None."""
     for place, parameter in enumerate(parameters):
-        if parameter.grad is not None and not bool(torch.isfinite(_values(parameter)).all()):
+        gradient = parameter.grad
+        if gradient is not None and not bool(torch.isfinite(_values(gradient)).all()):
             return place
     return None
 
 
-def _values(parameter: torch.Tensor) -> torch.Tensor:
-    gradient = parameter.grad
-    assert gradient is not None
+def _total_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """As torch's ``get_total_norm``, which takes twice as long to find that all are of one kind."""
+    if len({(gradient.dtype, gradient.layout, gradient.device) for gradient in gradients}) == 1:
+        if not gradients[0].is_sparse:
+            return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return get_total_norm([_values(gradient) for gradient in gradients])
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient

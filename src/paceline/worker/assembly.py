@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -103,7 +102,9 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
         _compare(session, training, options)
-    phases = Phases(training.clock_s, session.set_phase if session else _nobody_listens)
+    phases = Phases(training.clock_s)
+    if session is not None:
+        session.tell_phase(phases.report)
     plane = open_plane(name, training, session)
     plane.broadcast(untrained(training.model, training.parameters))
     agreement = Agreement(plane, rank=launch.rank)
@@ -207,7 +208,3 @@ def _emulation(
         return None
     model = ClusterModel.load(launch.emulate)
     return Emulation(model, rank=launch.rank, clock_s=clock_s, sleep_s=sleep_s)
-
-
-def _nobody_listens(*_: Any) -> None:
-    return

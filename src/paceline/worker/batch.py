@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ def map_tensors(nest: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> An
         return _map_mapping(nest, change)
     if isinstance(nest, list | tuple):
         items = [map_tensors(item, change) for item in nest]
-        if all(new is old for new, old in zip(items, nest, strict=True)):
+        if all(map(is_, items, nest)):
             return nest
         return type(nest)(*items) if hasattr(nest, "_fields") else type(nest)(items)
     return nest

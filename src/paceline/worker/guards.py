@@ -6,8 +6,6 @@ Left-over ``optimizer.step()``, ``zero_grad()`` and ``add_param_group()`` are ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,7 +25,7 @@ _ADD_GROUP = (
 
 
 class Guards:
-    """Guards on one model and optimizer; ``allowed()`` lets paceline's own calls through."""
+    """Guards on one model and optimizer. Within ``with guards:`` the optimizer may step."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._allowed = False
@@ -38,14 +36,11 @@ class Guards:
         vars(optimizer)["zero_grad"] = partial(_refuse_zero_grad, "optimizer")
         vars(optimizer)["add_param_group"] = _refuse_add_group
 
-    @contextmanager
-    def allowed(self) -> Iterator[None]:
-        """Within it the optimizer may step."""
+    def __enter__(self) -> None:
         self._allowed = True
-        try:
-            yield
-        finally:
-            self._allowed = False
+
+    def __exit__(self, *_: object) -> None:
+        self._allowed = False
 
     def remove(self) -> None:
         """Leave model and optimizer as they were found."""

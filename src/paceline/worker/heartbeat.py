@@ -29,7 +29,10 @@ EXIT_STOPPED = 3
 
 class Heartbeat:
     """Owner of the control connection. ``on_beat`` is called every second from its thread, and once
-    more before it ends the process: the place to flush a trace."""
+    more before it ends the process: the place to flush a trace.
+
+    ``phase()``: what the main thread does, and for how many seconds; asked with every beat.
+    """
 
     def __init__(
         self,
@@ -44,16 +47,13 @@ class Heartbeat:
         self._launcher = _process(launcher_pid)
         self._clock_s = clock_s
         self._on_beat = on_beat
-        self._phase = ("start", clock_s())
+        began_s = clock_s()
+        self.phase: Callable[[], tuple[str, float]] = lambda: ("start", clock_s() - began_s)
         self._sending = threading.Lock()
         self._wake_read, self._wake_write = os.pipe()
         self._deadline_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="paceline-heartbeat", daemon=True)
         self._thread.start()
-
-    def set_phase(self, name: str) -> None:
-        """What the main thread does from now on (told with every beat)."""
-        self._phase = (name, self._clock_s())
 
     def abort(self, text: str) -> None:
         """Tell the server that this worker failed. A server that is gone needs no telling."""
@@ -105,9 +105,9 @@ class Heartbeat:
         if self.halt.text is not None:
             self._watch_halt(self.halt.text)
             return
-        name, since_s = self._phase
+        name, age_s = self.phase()
         try:
-            self._send(Beat(phase=name, phase_age_s=self._clock_s() - since_s))
+            self._send(Beat(phase=name, phase_age_s=age_s))
         except ChannelClosedError as error:
             self.halt.server_lost(str(error))
 

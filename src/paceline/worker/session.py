@@ -98,9 +98,9 @@ class Session:
         payloads: list[bytes] = self.request(Gather(tag=tag, payload=payload)).payloads
         return payloads
 
-    def set_phase(self, name: str) -> None:
-        """Say what the main thread does from now on."""
-        self._heartbeat.set_phase(name)
+    def tell_phase(self, report: Callable[[], tuple[str, float]]) -> None:
+        """Let every beat say what the main thread does: ``report()``, a phase and its age in seconds."""
+        self._heartbeat.phase = report
 
     def check(self) -> None:
         """Raises if this worker has to stop."""

@@ -128,7 +128,7 @@ class TrainingPass:
         parts = self._parts
         parts.outside.check()
         parts.phases.enter("wait")
-        with parts.guards.allowed():  # others may have updates to share with this worker
+        with parts.guards:  # others may have updates to share with this worker
             window = parts.plane.next_window()
         parts.outside.note()
         parts.schedules.advance_to(parts.plane.position().progress)
@@ -197,7 +197,7 @@ class TrainingPass:
                 parameter.grad = None
         parts.phases.enter("exchange")
         try:
-            with parts.guards.allowed():
+            with parts.guards:
                 outcome = parts.plane.exchange(
                     window.contribution(stop=self.stop, total=self._total)
                 )
