@@ -36,11 +36,22 @@ class StandIn:
         self.parameters: list[torch.Tensor] = []
         self.gradients: list[torch.Tensor] = []
         self.leased: list[int] = []
+        self._server_pid = 0
+        self._buffers: dict[int, list[torch.Tensor]] = {}
 
     def ask(self, message: messages.Message, timeout_s: float = 20.0) -> Any:
         """Send a request and wait for the reply."""
         self.data.send(message)
-        return self.data.receive(timeout_s)
+        return self.hear(timeout_s)
+
+    def hear(self, timeout_s: float = 20.0) -> Any:
+        """The next reply; ``parameters`` are then those it speaks of."""
+        reply = self.data.receive(timeout_s)
+        if isinstance(reply, messages.Opened):
+            self._server_pid = reply.server_pid
+        if hasattr(reply, "parameters_fd"):
+            self.parameters = self._views(reply.parameters_fd)
+        return reply
 
     def beat(self, phase: str = "forward", age_s: float = 0.0) -> None:
         self.control.send(messages.Beat(phase=phase, phase_age_s=age_s))
@@ -51,15 +62,15 @@ class StandIn:
         """The Open request for a model of these parameters, which go into a new region."""
         layout = _layout(values)
         total_bytes = layout.total_bytes
-        self.region = Region.create(2 * total_bytes)
-        self.parameters = layout.views(self.region.memory[:total_bytes])
-        self.gradients = layout.views(self.region.memory[total_bytes:])
-        for parameter, value in zip(self.parameters, values, strict=True):
-            parameter.copy_(value)
+        self.layout = layout
+        self.region = Region.create(total_bytes)
+        self.gradients = layout.views(self.region.memory)
+        for initial, value in zip(self.gradients, values, strict=True):
+            initial.copy_(value)
         optimizer = options.pop("optimizer", ("SGD", {"lr": 0.1}))
         name, hyper = optimizer
         groups = hyper if isinstance(hyper, list) else [hyper]
-        options = {"clip_norm": None, "state": None, "threads": 1, **options}
+        options = {"clip_norm": None, "state": None, **options}
         of_group = options.pop("of_group", [0] * len(values))
         return messages.Open(
             strategy=strategy,
@@ -72,7 +83,7 @@ class StandIn:
             ],
             optimizer=messages.OptimizerSpec(name=name, groups=groups),
             region_fd=self.region.fd,
-            region_bytes=2 * total_bytes,
+            region_bytes=total_bytes,
             **options,
         )  # fmt: skip
 
@@ -101,7 +112,9 @@ class StandIn:
         self, gradients: Sequence[torch.Tensor | None], weight: float = 1.0, **more: Any
     ) -> messages.Push:
         used = bytes(gradient is not None for gradient in gradients)
-        given = {"unit": 1.0, "bad": "", "stop": False, "total": None, "groups": None, **more}
+        norm = sum(float(g.square().sum()) for g in gradients if g is not None) ** 0.5
+        given = {"unit": 1.0, "bad": "", "norm": norm, "stop": False, "total": None, **more}
+        given.setdefault("groups", None)
         return messages.Push(weight=weight, used=used, **given)
 
     def leave(self, reason: str = "finished") -> None:
@@ -117,6 +130,14 @@ class StandIn:
             channel.close()
         if self.region is not None:
             self.region.close()
+
+    def _views(self, fd: int) -> list[torch.Tensor]:
+        """The parameters in the server's buffer ``fd``."""
+        if fd not in self._buffers:
+            region = Region.open(self._server_pid, fd, self.layout.total_bytes)
+            self._buffers[fd] = self.layout.views(region.memory)
+            region.close()
+        return self._buffers[fd]
 
     def _greet(self, channel: Any, role: str) -> Any:
         channel.send(messages.Hello(role=role, **self.hello))  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ def enter(worker: StandIn, strategy: str) -> None:
 
 
 def begin(worker: StandIn) -> None:
-    reply = worker.data.receive(30.0)
+    reply = worker.hear(30.0)
     assert isinstance(reply, messages.Opened), reply
     worker.open_pass(TOTAL)
 
@@ -126,7 +126,7 @@ def test_sync_stops_the_others_naming_the_dead(
         assert (stop.kind, stop.rank) == ("peer-lost", 1)
         assert "rank 1 died" in stop.text
         assert f"pid {pid}" in stop.text
-        assert survivor.data.receive(5.0) == stop
+        assert survivor.hear(5.0) == stop
         assert start(survivor) == stop
         survivor.leave("departed")
 
@@ -148,13 +148,13 @@ def test_backup_workers_make_up_for_a_death(near_server: str, directory: Path) -
             for worker in survivors:
                 worker.data.send(messages.Ready())
             for worker in list(survivors):
-                if isinstance(worker.data.receive(5.0), messages.Ended):
+                if isinstance(worker.hear(5.0), messages.Ended):
                     survivors.remove(worker)
                     worker.leave()
                 else:
                     worker.data.send(worker.pushing(gradients(worker.rank, 0)))
             for worker in survivors:
-                assert isinstance(worker.data.receive(5.0), messages.Decided)
+                assert isinstance(worker.hear(5.0), messages.Decided)
         until_ended(near_server)
     updates = [one for one in facts(directory) if isinstance(one, events.Update)]
     assert updates[-1].progress >= TOTAL - 1
@@ -192,7 +192,7 @@ def test_a_stopped_worker_is_evicted_and_what_it_says_later_is_refused(
         if strategy == "async":
             assert survivor.push(gradients(0, 0)).applied
         else:
-            stop = survivor.data.receive(5.0)
+            stop = survivor.hear(5.0)
             assert (stop.kind, stop.rank) == ("peer-lost", 1)
             assert "rank 1 was silent" in stop.text
             assert f"pid {pid}" in stop.text

@@ -42,8 +42,9 @@ def opened(
     for worker in workers:
         worker.data.send(worker.opening(tensors(-worker.rank), strategy, **options))
     for worker in workers:
-        reply = worker.data.receive(30.0)
-        assert reply == messages.Opened(version=0, clock=0), reply
+        reply = worker.hear(30.0)
+        assert isinstance(reply, messages.Opened), reply
+        assert (reply.version, reply.clock) == (0, 0)
     return workers
 
 
@@ -118,7 +119,8 @@ def test_rounds_are_the_rank_order_mean(
     for worker in workers:
         assert_parameters(worker, parameters)
         replies = decided[worker.rank]
-        assert [reply.norm for reply in replies] == norms
+        wanted = norms if clip_norm is not None else pytest.approx(norms, rel=1e-6)
+        assert [reply.norm for reply in replies] == wanted
         assert [(reply.applied, reply.version, reply.lag) for reply in replies] == [
             (True, step + 1, 0) for step in range(steps)
         ]
@@ -201,9 +203,9 @@ def test_the_leader_waits_behind_the_gate_until_the_slowest_is_near(near_server:
         leader.push(gradients(0, clock))
     leader.data.send(messages.Ready())
     with pytest.raises(TimeoutError):
-        leader.data.receive(0.2)
+        leader.hear(0.2)
     slow.push(gradients(1, 0))
-    started = leader.data.receive(5.0)
+    started = leader.hear(5.0)
     assert (started.clock, started.version) == (2, 3)
     assert started.waited_s > 0.05
     for worker in (leader, slow):
@@ -222,7 +224,7 @@ def test_a_late_backup_push_is_dropped_and_its_worker_goes_on_with_the_round(
     first.fill(gradients(0, 0))
     first.data.send(first.pushing(gradients(0, 0)))
     assert second.push(gradients(1, 0)).applied
-    assert first.data.receive(5.0).version == 1
+    assert first.hear(5.0).version == 1
     dropped = late.push(gradients(2, 0))
     assert (dropped.applied, dropped.kind, dropped.clock, dropped.norm) == (False, "late", 1, None)
     assert start(late).version == 1
@@ -241,12 +243,12 @@ def test_a_round_with_a_bad_push_is_skipped_by_all_naming_rank_and_parameter(
                 worker.open_pass(6)
             worker.data.send(messages.Ready())
         for worker in workers:
-            assert isinstance(worker.data.receive(5.0), messages.Started)
+            assert isinstance(worker.hear(5.0), messages.Started)
             worker.fill(gradients(worker.rank, step))
             bad = "p1" if worker.rank == 1 and step < 2 else ""
             worker.data.send(worker.pushing(gradients(worker.rank, step), bad=bad))
         for worker in workers:
-            decided = worker.data.receive(5.0)
+            decided = worker.hear(5.0)
             assert decided.applied == (step == 2)
             assert decided.version == (1 if step == 2 else 0)
             assert decided.clock == step + 1
@@ -316,7 +318,7 @@ def test_state_and_the_latest_version_can_be_read_at_any_time(near_server: str) 
         worker.open_pass(4)
         start(worker)
     first.push(gradients(0, 0))
-    assert second.ask(messages.Read()) == messages.Latest(version=1)
+    assert second.ask(messages.Read()).version == 1
     parameters = tensors(0)
     optimizer = torch.optim.Adam(parameters, lr=0.1)
     for parameter, gradient in zip(parameters, gradients(0, 0), strict=True):
@@ -380,7 +382,7 @@ def test_what_cannot_be_opened_is_refused_on_all_ranks(
     for worker in workers:
         worker.data.send(worker.opening(tensors(0), "async", **change))
     for worker in workers:
-        stop = worker.data.receive(30.0)
+        stop = worker.hear(30.0)
         assert stop.kind == "refused"
         assert why in stop.text
         worker.leave("departed")
@@ -391,7 +393,7 @@ def test_a_region_of_another_size_is_never_mapped(near_server: str) -> None:
     opening = only.opening(tensors(0), "async")
     smaller = [tensor for tensor in opening.manifest if tensor.name != "p2"]
     only.data.send(messages.msgspec.structs.replace(opening, manifest=smaller))
-    stop = only.data.receive(30.0)
+    stop = only.hear(30.0)
     assert stop.kind == "refused"
     assert "region_bytes" in stop.text
     only.leave("departed")

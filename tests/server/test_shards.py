@@ -10,6 +10,7 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.server.shards import Gradients, Part, Shard
+from paceline.server.tiles import Pieces
 from paceline.transport.messages import OptimizerSpec
 from server.stand_in import _layout
 
@@ -39,15 +40,22 @@ def plain(name: str, hyper: dict[str, Any], parameters: list[torch.Tensor]) -> A
 
 
 class OnServer:
-    def __init__(self, name: str, groups: list[dict[str, Any]], of_group: list[int] | None = None):
+    def __init__(
+        self,
+        name: str,
+        groups: list[dict[str, Any]],
+        of_group: list[int] | None = None,
+        **options: Any,
+    ) -> None:
         start = values(0)
         self.layout = _layout(start)
         initial = torch.zeros(self.layout.total_bytes, dtype=torch.uint8)
         for view, value in zip(self.layout.views(initial), start, strict=True):
             view.copy_(value)
         spec = OptimizerSpec(name=name, groups=groups)
+        self.pieces = Pieces(initial)
         self.shard = Shard(
-            layout=self.layout, initial=initial, spec=spec, groups=of_group or [0] * len(start)
+            layout=self.layout, spec=spec, groups=of_group or [0] * len(start), **options
         )
 
     def part(self, gradients: list[torch.Tensor | None]) -> Part:
@@ -56,15 +64,22 @@ class OnServer:
         for view, gradient in zip(held.views, gradients, strict=True):
             if gradient is not None:
                 view.copy_(gradient)
-        return Part(gradients=held, used=bytes(g is not None for g in gradients))
+        norm = sum(float(g.square().sum()) for g in gradients if g is not None) ** 0.5
+        return Part(gradients=held, used=bytes(g is not None for g in gradients), norm=norm)
 
     def apply(self, *gradients: list[Any], divisor: float = 1.0, **options: Any) -> Any:
         options = {"lr_scale": 1.0, "clip_norm": None, **options}
-        return self.shard.apply([self.part(g) for g in gradients], divisor=divisor, **options)
+        target = options.pop("target", self.pieces)
+        parts = [self.part(g) for g in gradients]
+        applied = self.shard.apply(
+            parts, source=self.pieces, target=target, divisor=divisor, **options
+        )
+        self.pieces = target if applied.applied else self.pieces
+        return applied
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        return self.layout.views(self.shard.memory)
+        return self.layout.views(self.pieces.memory)
 
 
 def assert_same_bits(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
@@ -148,9 +163,8 @@ def test_state_can_be_read_by_plain_torch_and_training_goes_on_from_it() -> None
     for parameter, gradient in zip(parameters, values(2), strict=True):
         parameter.grad = gradient
     optimizer.step()
-    resumed = OnServer("Adam", [{"lr": 0.01}])
-    resumed.shard.memory.copy_(on_server.shard.memory)
-    resumed.shard.load_state(state)
+    resumed = OnServer("Adam", [{"lr": 0.01}], state=state)
+    resumed.pieces.memory.copy_(on_server.pieces.memory)
     for one in (on_server, resumed):
         one.apply(values(2))
         assert_same_bits(one.parameters, parameters)
@@ -158,11 +172,11 @@ def test_state_can_be_read_by_plain_torch_and_training_goes_on_from_it() -> None
 
 def test_a_sum_that_overflows_changes_nothing() -> None:
     on_server = OnServer("SGD", [{"lr": 0.1, "momentum": 0.9}])
-    before = on_server.shard.memory.clone()
+    before = on_server.pieces.memory.clone()
     huge = [torch.full(shape, 3e38) for shape in SHAPES]
     applied = on_server.apply(huge, huge, divisor=2.0)
     assert not applied.applied
-    assert torch.equal(on_server.shard.memory, before)
+    assert torch.equal(on_server.pieces.memory, before)
 
 
 def test_a_norm_that_overflows_matters_only_where_it_clips() -> None:

@@ -84,6 +84,11 @@ class GradientBuffer:
                     self._views[place].zero_()
             self._make_ready(whole=fill_unused or not unused)
 
+    def norm(self) -> float:
+        """The 2-norm of the window's gradients in the buckets that are ready; inf if its square, in
+        float32 at least, overflowed."""
+        return math.sqrt(sum(self._squares))
+
     def first_bad(self) -> int | None:
         """The first parameter whose gradient held a NaN or an infinity when its bucket became ready."""
         return min(self._bad, default=None)
@@ -121,6 +126,7 @@ class GradientBuffer:
         self._missing = [len(bucket.places) for bucket in self.buckets]
         self._ready = 0
         self._bad: list[int] = []
+        self._squares: list[float] = []
 
     def _accumulated(self, place: int, parameter: torch.Tensor) -> None:
         if not self._armed:
@@ -158,13 +164,16 @@ class GradientBuffer:
     def _make_ready(self, *, whole: bool) -> None:
         """Hand the next bucket over. Its values are judged first, while they are in the cache.
 
-        A sum is not finite if any of its terms is not: one pass over memory, and no temporary,
-        clears the usual case. ``whole``: nothing in it is left from an earlier window.
+        A sum of squares is not finite if any of its terms is not: one pass over memory, and no
+        temporary, clears the usual case. ``whole``: nothing in it is left from an earlier window.
         """
         index = self._ready
         places = self.buckets[index].places
-        if not (whole and _sum_is_finite(self.vectors[index])):
+        used = [self._views[place] for place in places if self._used[place]]
+        square = _square(self.vectors[index]) if whole else sum(map(_square, used))
+        if not math.isfinite(square):
             self._bad += self._not_finite(places)
+        self._squares.append(square if square == square else math.inf)
         self._ready += 1
         self._on_ready(index)
 
@@ -190,10 +199,13 @@ def _came_again(name: str) -> UsageError:
     )
 
 
-def _sum_is_finite(values: torch.Tensor) -> bool:
+def _square(values: torch.Tensor) -> float:
+    """The sum of the squares, in float32 at least."""
+    if values.dim() == 1 and values.dtype in (torch.float32, torch.float64):
+        return torch.dot(values, values).item()
     wide = torch.promote_types(values.dtype, torch.float32)
-    return math.isfinite(values.sum(dtype=wide).item())
+    return float(torch.linalg.vector_norm(values, dtype=wide).item()) ** 2
 
 
 def _is_finite(values: torch.Tensor) -> bool:
-    return _sum_is_finite(values) or bool(torch.isfinite(values).all())
+    return math.isfinite(_square(values)) or bool(torch.isfinite(values).all())

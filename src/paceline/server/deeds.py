@@ -1,4 +1,4 @@
-"""Carries out the policy's orders: gradients applied, versions handed over, workers answered.
+"""Carries out the policy's orders: gradients applied, versions given to read, workers answered.
 
 If a joint gradient overflows although every push in it was finite, the step is skipped and its
 pushes are answered as not applied. The version counts it all the same: the policy, which never
@@ -7,6 +7,7 @@ sees payloads, had decided the update by then, and a replay will decide it again
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group
 from paceline.server.seats import Seat
 from paceline.server.shards import Part, Shard
+from paceline.server.versions import Versions
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Stop
@@ -50,6 +52,7 @@ class Deeds:
         *,
         coordinator: Coordinator,
         shard: Shard,
+        versions: Versions,
         clip_norm: float | None,
         seats: dict[int, Seat],
         group: Group,
@@ -58,6 +61,7 @@ class Deeds:
     ) -> None:
         self._coordinator = coordinator
         self._shard = shard
+        self._versions = versions
         self._clip_norm = clip_norm
         self._seats = seats
         self._group = group
@@ -99,10 +103,12 @@ class Deeds:
 
     def opened(self, seat: Seat) -> None:
         """The plane is open: every worker starts from the same parameters."""
-        self._show_version(seat)
-        clock = self._coordinator.clock(seat.member.rank)
-        opened = messages.Opened(version=self._coordinator.version, clock=clock)
-        self._group.reply(seat.member.rank, opened)
+        rank = seat.member.rank
+        opened = messages.Opened(
+            version=self._coordinator.version, clock=self._coordinator.clock(rank),
+            server_pid=os.getpid(), parameters_fd=self._versions.give(rank),
+        )  # fmt: skip
+        self._group.reply(rank, opened)
 
     def leased(self, seat: Seat) -> None:
         """What is leased to the worker so far."""
@@ -110,10 +116,16 @@ class Deeds:
         self._group.reply(seat.member.rank, leased)
 
     def latest(self, seat: Seat) -> None:
-        """The latest version, outside any window."""
-        self._show_version(seat)
-        latest = messages.Latest(version=self._coordinator.version)
-        self._group.reply(seat.member.rank, latest)
+        """The latest version, beside the one that the worker has."""
+        rank = seat.member.rank
+        latest = messages.Latest(
+            version=self._coordinator.version, parameters_fd=self._versions.lend(rank)
+        )
+        self._group.reply(rank, latest)
+
+    def take_back(self, seat: Seat) -> None:
+        """The worker reads no version until it is answered."""
+        self._versions.take_back(seat.member.rank)
 
     def state(self, seat: Seat) -> None:
         """The optimizer's state."""
@@ -121,30 +133,37 @@ class Deeds:
 
     def vacate(self, rank: int) -> None:
         """Unmap the region of a worker that is gone, unless a push in it is still to be decided."""
+        self._versions.take_back(rank)
         seat = self._seats.get(rank)
         if seat is not None and seat.push is None:
             del self._seats[rank]
             seat.mapped.region.close()
+
+    def close(self) -> None:
+        """Let go of the versions, end the threads."""
+        self._versions.close()
+        self._shard.close()
 
     # ---------------------------------------------------------------------------------- orders
 
     def _end_pass(self, order: events.Lease) -> None:
         if not order.last:
             return
-        waited_s, copied_s = self._hand_over(self._seats[order.rank])
         ended = messages.Ended(
             version=self._coordinator.version, clock=self._coordinator.clock(order.rank),
-            progress=self._coordinator.progress, waited_s=waited_s, copied_s=copied_s,
+            progress=self._coordinator.progress,
+            waited_s=self._loop.clock_s() - self._seats[order.rank].asked_s,
+            parameters_fd=self._versions.give(order.rank),
         )  # fmt: skip
         self._group.reply(order.rank, ended)
 
     def _start(self, order: events.Start) -> None:
         seat = self._seats[order.rank]
-        waited_s, copied_s = self._hand_over(seat)
         started = messages.Started(
             clock=order.clock, version=order.version, batches=list(order.batches),
             leases=seat.take_leases(), progress=self._coordinator.progress,
-            waited_s=waited_s, copied_s=copied_s,
+            waited_s=self._loop.clock_s() - seat.asked_s,
+            parameters_fd=self._versions.give(order.rank),
         )  # fmt: skip
         self._group.reply(order.rank, started)
 
@@ -153,10 +172,14 @@ class Deeds:
         seats = [self._seats[rank] for rank in order.ranks]
         for seat in seats:
             self._take_groups(seat)
+        room = self._versions.room()
         applied = self._shard.apply(
             [_part(seat) for seat in seats if seat.push and seat.push.weight > 0],
+            source=self._versions.current.pieces, target=room.pieces,
             divisor=order.divisor, lr_scale=order.lr_scale, clip_norm=self._clip_norm,
         )  # fmt: skip
+        if applied.applied:
+            self._versions.publish(room)
         verdict = Verdict(
             applied=applied.applied,
             kind="" if applied.applied else "non-finite",
@@ -224,6 +247,7 @@ class Deeds:
             version=verdict.version, clock=self._coordinator.clock(rank), lag=lag,
             norm=verdict.norm, leases=seat.take_leases(), progress=verdict.progress,
             waited_s=verdict.started_s - seat.asked_s, applied_s=verdict.applied_s,
+            parameters_fd=self._versions.give(rank),
         )  # fmt: skip
         self._group.reply(rank, decided)
 
@@ -231,15 +255,6 @@ class Deeds:
         """Hyper-parameters hold from the push on that brought them, also if it is dropped."""
         if seat.push is not None and seat.push.groups is not None:
             self._shard.set_groups(seat.push.groups)
-
-    def _hand_over(self, seat: Seat) -> tuple[float, float]:
-        """Give the worker the current version: how long it waited for that, and the copy's time."""
-        started_s = self._loop.clock_s()
-        self._show_version(seat)
-        return started_s - seat.asked_s, self._loop.clock_s() - started_s
-
-    def _show_version(self, seat: Seat) -> None:
-        seat.mapped.parameters.copy_(self._shard.memory)
 
     def _bad_pushes(self) -> str:
         bad = [(rank, seat.push.bad) for rank, seat in self._seats.items() if seat.push]
@@ -263,7 +278,7 @@ class Deeds:
 
 def _part(seat: Seat) -> Part:
     assert seat.push is not None
-    return Part(gradients=seat.mapped.gradients, used=seat.push.used)
+    return Part(gradients=seat.mapped.gradients, used=seat.push.used, norm=seat.push.norm)
 
 
 def _returned(batches: tuple[int, ...]) -> str:

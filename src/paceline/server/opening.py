@@ -1,11 +1,11 @@
 """Checks what workers want the server plane to be, and maps their regions.
 
-A worker's region holds its parameters, then its gradients, both laid out alike. Nothing is mapped
-before its size is known to be right. Knows no policy.
+Nothing is mapped before its size is known to be right. Knows no policy.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,9 @@ from paceline.server.shards import Gradients, Shard
 from paceline.transport.messages import Open, Tensor
 from paceline.transport.shared_memory import Region
 
+MAX_THREADS = 4
+"""An update is bound by memory, which about as many cores keep busy."""
+
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -24,10 +27,9 @@ _DTYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mapped:
-    """A worker's region, as the server sees it: ``parameters`` is uint8, as long as the master."""
+    """A worker's region, and the gradients in it."""
 
     region: Region
-    parameters: torch.Tensor
     gradients: Gradients
 
 
@@ -40,27 +42,24 @@ def layout_for(opening: Open) -> FlatLayout:
             )
     _check_groups(opening.manifest, len(opening.optimizer.groups))
     layout = layout_of([(t.name, t.shape, t.stride, _DTYPES[t.dtype]) for t in opening.manifest])
-    if opening.region_bytes != 2 * layout.total_bytes:
-        needed = f"{2 * layout.total_bytes} (parameters and gradients)"
-        raise bad_value("region_bytes", opening.region_bytes, needed)
+    if opening.region_bytes != layout.total_bytes:
+        raise bad_value("region_bytes", opening.region_bytes, str(layout.total_bytes))
     return layout
 
 
 def map_region(opening: Open, pid: int, layout: FlatLayout) -> Mapped:
     """Map the region that process ``pid`` offers. Raises UsageError, or OSError if it is gone."""
     region = Region.open(pid, opening.region_fd, opening.region_bytes)
-    parameters = region.memory[: layout.total_bytes]
-    gradients = Gradients(layout, region.memory[layout.total_bytes :])
-    return Mapped(region=region, parameters=parameters, gradients=gradients)
+    return Mapped(region=region, gradients=Gradients(layout, region.memory))
 
 
-def build_shard(opening: Open, layout: FlatLayout, initial: torch.Tensor) -> Shard:
-    """Parameters (copied from ``initial``) and optimizer, with the state given if there is any."""
+def build_shard(opening: Open, layout: FlatLayout) -> Shard:
+    """The optimizer, with the state given if there is any, on as many threads as pay."""
     groups = [tensor.group for tensor in opening.manifest]
-    shard = Shard(layout=layout, initial=initial, spec=opening.optimizer, groups=groups)
-    if opening.state is not None:
-        shard.load_state(opening.state)
-    return shard
+    threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    return Shard(
+        layout=layout, spec=opening.optimizer, groups=groups, state=opening.state, threads=threads
+    )
 
 
 def check_same(first: Open, other: Open, rank: int) -> None:

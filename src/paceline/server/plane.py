@@ -23,6 +23,7 @@ from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.server.opening import build_shard, check_same, layout_for, map_region
 from paceline.server.seats import Refusals, Seat
+from paceline.server.versions import Versions
 from paceline.strategies import parse_strategy
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
@@ -75,10 +76,12 @@ class ServerPlane:
             self._sum_up()
 
     def close(self) -> None:
-        """Unmap the regions."""
+        """Unmap the regions, let go of the versions, end the threads."""
         for seat in self._seats.values():
             seat.mapped.region.close()
         self._seats.clear()
+        if self.started:
+            self._deeds.close()
 
     def _sum_up(self) -> None:
         """Say at the end what was not applied."""
@@ -111,7 +114,7 @@ class ServerPlane:
 
     def _set_up(self) -> None:
         _, first = self._openings[0]
-        torch.set_num_threads(first.threads)
+        torch.set_num_threads(1)  # the shard has threads of its own, and bits depend on this number
         layout = layout_for(first)
         for rank, (member, opening) in sorted(self._openings.items()):
             check_same(first, opening, rank)
@@ -124,7 +127,8 @@ class ServerPlane:
         )
         self._deeds = Deeds(
             coordinator=self._coordinator,
-            shard=build_shard(first, layout, self._seats[0].mapped.parameters),
+            shard=build_shard(first, layout),
+            versions=Versions(self._seats[0].mapped.region.memory),
             clip_norm=first.clip_norm,
             seats=self._seats,
             group=self._group,
@@ -156,10 +160,12 @@ class ServerPlane:
         )  # fmt: skip
 
     def _ready(self, seat: Seat, _request: messages.Ready) -> None:
+        self._deeds.take_back(seat)
         self._feed(events.Pull(time_s=seat.asked_s, rank=seat.member.rank))
 
     def _push(self, seat: Seat, push: messages.Push) -> None:
         self._deeds.check(push)
+        self._deeds.take_back(seat)
         seat.push = push
         if push.total is not None and seat.wish is not None:
             self._request(seat, msgspec.structs.replace(seat.wish, total=push.total))

@@ -1,46 +1,53 @@
-"""The run's parameters and optimizer: real torch, over 64-byte-aligned views of one flat master.
+"""The run's optimizer at work: sums of pushes, clipping and steps, tile by tile, in parallel.
 
-It applies what it is told to and decides nothing. The bits are those of the plain loop: the same
-optimizer class with the same flags on plain tensors, gradients summed in the order given, divided,
-clipped by torch's own functions in the user's parameter order. A :class:`Shard` holds all slots
-today; its verbs (join, clip, step) are separate so that several can go through them side by side.
+It applies what it is told to and decides nothing. The bits are those of the plain loop: gradients
+summed in the order given, divided, clipped by torch's own functions in the user's parameter order,
+stepped by the same optimizer class. A tile goes through all of that while it is in the cache.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, cast
+from functools import partial
+from math import isfinite, sqrt
+from typing import Any
 
 import torch
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from paceline.errors import UsageError
 from paceline.gradients.layout import FlatLayout
-from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.server.crew import Crew
+from paceline.server.steppers import (
+    State,
+    Stepper,
+    hyperparameters,
+    scalars,
+    state_of_slot,
+    state_of_tile,
+    tuples,
+)
+from paceline.server.tiles import TILE_BYTES, Pieces, Tile, cut, is_elementwise, single
 from paceline.transport.messages import OptimizerSpec
-
-UNSUPPORTED = {
-    "LBFGS": "it evaluates the loss several times a step",
-    "SparseAdam": "it needs sparse gradients",
-}
 
 
 class Gradients:
-    """One worker's gradients: ``views`` in slot order, and one flat vector per type."""
+    """One worker's gradients in its ``memory``: seen tile by tile, and parameter by parameter."""
 
     def __init__(self, layout: FlatLayout, memory: torch.Tensor) -> None:
+        self.pieces = Pieces(memory)
         self.views = layout.views(memory)
-        self.vectors = layout.vectors(memory)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One push as it goes into an update. ``used``: one byte a parameter, 1 if it has a gradient."""
+    """One push as it goes into an update. ``used``: one byte a parameter, 1 if it has a gradient;
+    ``norm``: of the gradient pushed, inf if not known."""
 
     gradients: Gradients
     used: bytes
+    norm: float = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,119 +58,232 @@ class Applied:
     applied: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Joint:
+    """The parts of one update. ``used``: by any of them. The sum lands in the first part's memory."""
+
+    parts: Sequence[Part]
+    divisor: float
+    used: bytes
+
+
 class Shard:
-    """Parameters and optimizer. ``memory``: uint8 tensor with the current version, whole."""
+    """The optimizer of the parameters of ``layout``, worked on by ``threads`` threads.
+
+    ``groups[place]``: the slot's optimizer group. ``state``: a ``state_dict`` to go on from, as
+    ``torch.save`` wrote it (no code in it).
+    """
 
     def __init__(
-        self, *, layout: FlatLayout, initial: torch.Tensor, spec: OptimizerSpec, groups: list[int]
+        self,
+        *,
+        layout: FlatLayout,
+        spec: OptimizerSpec,
+        groups: Sequence[int],
+        state: bytes | None = None,
+        threads: int = 1,
+        tile_bytes: int = TILE_BYTES,
     ) -> None:
-        self.memory = torch.zeros(layout.total_bytes, dtype=torch.uint8)
-        self.memory.copy_(initial)
-        self._parameters = layout.views(self.memory)
-        self._optimizer = build_optimizer(spec, self._parameters, groups)
-
-    def load_state(self, state: bytes) -> None:
-        """Go on from an optimizer's ``state_dict``, as ``torch.save`` wrote it (no code in it)."""
-        loaded = torch.load(io.BytesIO(state), weights_only=True)
-        self._optimizer.load_state_dict(loaded)
+        self._layout = layout
+        self._name = spec.name
+        self._groups = groups
+        self._hyper = hyperparameters(spec)
+        self._crew = Crew(threads)
+        self._tile_bytes = tile_bytes
+        states: dict[int, State] = {} if state is None else _load(state)
+        self._tiles: tuple[Tile, ...] = cut(
+            layout, groups, tile_bytes=tile_bytes,
+            apart=lambda place: not is_elementwise(spec.name, self._hyper[groups[place]]),
+            alike=lambda place: scalars(states.get(place, {})),
+        )  # fmt: skip
+        blank = torch.zeros(layout.total_bytes, dtype=torch.uint8)
+        self._steppers = [self._stepper(tile, blank, states) for tile in self._tiles]
 
     def state(self) -> bytes:
         """The optimizer's ``state_dict``, numbered in the user's order, for ``torch.load``."""
+        held = [stepper.state for stepper in self._steppers]
+        places = range(len(self._layout.slots))
+        states = {p: state_of_slot(p, self._layout, self._tiles, held) for p in places}
+        of_group = [[p for p in places if self._groups[p] == g] for g in range(len(self._hyper))]
+        groups = [{**h, "params": own} for h, own in zip(self._hyper, of_group, strict=True)]
         buffer = io.BytesIO()
-        torch.save(self._optimizer.state_dict(), buffer)
+        kept = {place: state for place, state in states.items() if state}
+        torch.save({"state": kept, "param_groups": groups}, buffer)
         return buffer.getvalue()
 
     def fits(self, used: bytes, groups: list[dict[str, Any]] | None) -> bool:
         """Whether a push with these can be meant for this model."""
-        counts = len(self._parameters), len(self._optimizer.param_groups)
+        counts = len(self._layout.slots), len(self._hyper)
         return counts == (len(used), counts[1] if groups is None else len(groups))
 
     def set_groups(self, groups: list[dict[str, Any]]) -> None:
         """From now on the optimizer's groups have these hyper-parameters."""
-        for own, given in zip(self._optimizer.param_groups, groups, strict=True):
-            own.update(_tuples(given))
+        for own, given in zip(self._hyper, groups, strict=True):
+            own.update(tuples(given))
+        for tile, stepper in zip(self._tiles, self._steppers, strict=True):
+            stepper.set_hyper(self._hyper[tile.group])
 
     def apply(
-        self, parts: Sequence[Part], *, divisor: float, lr_scale: float, clip_norm: float | None
+        self,
+        parts: Sequence[Part],
+        *,
+        source: Pieces,
+        target: Pieces,
+        divisor: float,
+        lr_scale: float,
+        clip_norm: float | None,
     ) -> Applied:
-        """One optimizer step with the sum of ``parts``, in this order, over ``divisor``.
+        """One optimizer step from the parameters ``source`` to ``target``, which may be the same.
 
-        The first part's gradients are overwritten. ``lr_scale`` multiplies every group's learning
-        rate for this step only. If the sum overflowed, nothing changes.
+        The gradient is the sum of ``parts``, in this order, over ``divisor``; the first part's is
+        overwritten. ``lr_scale`` multiplies every group's learning rate for this step only. If the
+        sum overflowed, or a norm to clip by did, nothing changes.
         """
-        self._join(parts, divisor)
-        try:
-            norm = clip_by_norm(self._parameters, clip_norm)
-            applied = isfinite(norm) or (clip_norm is None and self._is_finite())
-            if applied:
-                self._step(lr_scale)
-        finally:
-            self._let_go()
-        return Applied(norm=norm, applied=applied)
+        used = bytes(map(any, zip(*(part.used for part in parts), strict=True)))
+        self._separate(used)
+        joint = _Joint(parts=parts, divisor=divisor, used=used)
+        move = partial(self._move, source.of(self._tiles), target.of(self._tiles), joint, lr_scale)
+        if clip_norm is None and isfinite(sum(part.norm for part in parts)):
+            return self._in_one_go(joint, move)
+        return self._in_two(joint, move, clip_norm)
 
-    def _join(self, parts: Sequence[Part], divisor: float) -> None:
-        first, *others = parts
+    def close(self) -> None:
+        """End its threads, let go of the parameters."""
+        self._crew.close()
+        self._tiles, self._steppers = (), []
+
+    def _in_one_go(self, joint: _Joint, move: Callable[[int], None]) -> Applied:
+        """The norms of the parts bound the sum: it cannot have overflowed anywhere."""
+        squares = [0.0] * len(self._tiles)
+
+        def job(number: int) -> None:
+            self._join(joint, number)
+            if len(joint.parts) > 1:
+                squares[number] = self._square(joint, number)
+            move(number)
+
+        self._all_tiles(job)
+        alone = len(joint.parts) == 1
+        norm = joint.parts[0].norm / joint.divisor if alone else sqrt(sum(squares))
+        return Applied(norm=norm, applied=True)
+
+    def _in_two(
+        self, joint: _Joint, move: Callable[[int], None], clip_norm: float | None
+    ) -> Applied:
+        """First the whole gradient, then the step: it may have to be scaled, or skipped."""
+        self._all_tiles(partial(self._join, joint))
+        gradients = self._used_views(joint)
+        total = self._norm(gradients)
+        norm = float(total)
+        if not isfinite(norm) and (clip_norm is not None or not _all_finite(gradients)):
+            return Applied(norm=norm, applied=False)
+        first = joint.parts[0].gradients.pieces.of(self._tiles)
+
+        def job(number: int) -> None:
+            if clip_norm is not None:
+                _scale(first[number], clip_norm, total)
+            move(number)
+
+        self._all_tiles(job)
+        return Applied(norm=norm, applied=True)
+
+    def _join(self, joint: _Joint, number: int) -> None:
+        first, *others = (part.gradients.pieces.of(self._tiles)[number] for part in joint.parts)
         for other in others:
-            for total, vector in zip(first.gradients.vectors, other.gradients.vectors, strict=True):
-                total.add_(vector)
-        if divisor != 1:
-            for total in first.gradients.vectors:
-                total.div_(divisor)
-        used = map(any, zip(*(part.used for part in parts), strict=True))
-        for parameter, view, is_used in zip(
-            self._parameters, first.gradients.views, used, strict=True
-        ):
-            parameter.grad = view if is_used else None
+            first.add_(other)
+        if joint.divisor != 1:
+            first.div_(joint.divisor)
 
-    def _step(self, lr_scale: float) -> None:
-        if lr_scale == 1:
-            self._optimizer.step()
+    def _move(
+        self,
+        source: list[torch.Tensor],
+        target: list[torch.Tensor],
+        joint: _Joint,
+        lr_scale: float,
+        number: int,
+    ) -> None:
+        """The tile's new version: the old one, stepped if any part has a gradient for it."""
+        parameter = target[number]
+        if target is not source:
+            parameter.copy_(source[number])
+        if joint.used[self._tiles[number].places[0]]:
+            gradient = joint.parts[0].gradients.pieces.of(self._tiles)[number]
+            self._steppers[number].step(parameter, gradient, lr_scale)
+
+    def _square(self, joint: _Joint, number: int) -> float:
+        if not joint.used[self._tiles[number].places[0]]:
+            return 0.0
+        gradient = joint.parts[0].gradients.pieces.of(self._tiles)[number]
+        if self._tiles[number].slot is None:
+            return float(torch.dot(gradient, gradient))
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        return float(torch.linalg.vector_norm(gradient, dtype=wide)) ** 2
+
+    def _used_views(self, joint: _Joint) -> list[torch.Tensor]:
+        views = joint.parts[0].gradients.views
+        return [view for view, used in zip(views, joint.used, strict=True) if used]
+
+    def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """The norm that ``torch.nn.utils.get_total_norm`` computes, its terms side by side."""
+        if len({gradient.dtype for gradient in gradients}) != 1:
+            return get_total_norm(gradients)
+        norms: list[torch.Tensor] = [torch.zeros(())] * len(gradients)
+
+        def job(number: int) -> None:
+            norms[number] = torch.linalg.vector_norm(gradients[number])
+
+        self._share(job, len(gradients))
+        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return total
+
+    def _all_tiles(self, job: Callable[[int], None]) -> None:
+        self._share(job, len(self._tiles))
+
+    def _share(self, job: Callable[[int], None], count: int) -> None:
+        """Side by side if there is enough to do for that to pay."""
+        if self._layout.total_bytes > self._tile_bytes:
+            self._crew.run(job, count)
             return
-        groups = self._optimizer.param_groups
-        rates = [group["lr"] for group in groups]
-        for group, rate in zip(groups, rates, strict=True):
-            group["lr"] = rate * lr_scale
-        try:
-            self._optimizer.step()
-        finally:
-            for group, rate in zip(groups, rates, strict=True):
-                group["lr"] = rate
+        for number in range(count):
+            job(number)
 
-    def _is_finite(self) -> bool:
-        """A finite gradient's norm can overflow; without clipping that harms nothing."""
-        return first_non_finite(self._parameters) is None
+    def _separate(self, used: bytes) -> None:
+        """Give parameters tiles of their own where one of a tile has a gradient and another none."""
+        if all(used) or all(len({used[p] for p in tile.places}) == 1 for tile in self._tiles):
+            return
+        held = [stepper.state for stepper in self._steppers]
+        tiles: list[Tile] = []
+        steppers: list[Stepper] = []
+        blank = torch.zeros(self._layout.total_bytes, dtype=torch.uint8)
+        for tile, stepper in zip(self._tiles, self._steppers, strict=True):
+            if len({used[p] for p in tile.places}) == 1:
+                tiles.append(tile)
+                steppers.append(stepper)
+                continue
+            for place in tile.places:
+                own = single(self._layout, place, self._groups)
+                states = {place: state_of_slot(place, self._layout, self._tiles, held)}
+                tiles.append(own)
+                steppers.append(self._stepper(own, blank, states))
+        self._tiles, self._steppers = tuple(tiles), steppers
 
-    def _let_go(self) -> None:
-        """Keep no view of a worker's region."""
-        for parameter in self._parameters:
-            parameter.grad = None
-
-
-def build_optimizer(
-    spec: OptimizerSpec, parameters: list[torch.Tensor], groups: list[int]
-) -> torch.optim.Optimizer:
-    """The ``torch.optim`` optimizer that ``spec`` names; ``groups[i]``: parameter i's group.
-
-    Raises :class:`UsageError` for a class that is not in ``torch.optim`` or cannot work here.
-    """
-    if spec.name in UNSUPPORTED:
-        raise UsageError(
-            f"optimizer={spec.name}: cannot live on the server: {UNSUPPORTED[spec.name]}. "
-            "Use strategy='sync:allreduce', or another optimizer."
-        )
-    cls = getattr(torch.optim, spec.name, None)
-    if not (isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer)):
-        raise UsageError(
-            f"optimizer={spec.name}: expected a class of torch.optim on the server plane. "
-            "Use strategy='sync:allreduce', which runs your own optimizer in each worker."
-        )
-    given: list[dict[str, Any]] = [
-        {**_tuples(hyper), "params": [p for p, g in zip(parameters, groups, strict=True) if g == i]}
-        for i, hyper in enumerate(spec.groups)
-    ]
-    return cast("type[Any]", cls)(given)  # type: ignore[no-any-return]
+    def _stepper(self, tile: Tile, blank: torch.Tensor, states: dict[int, State]) -> Stepper:
+        stepper = Stepper(self._name, self._hyper[tile.group], tile.view(blank))
+        stepper.state = state_of_tile(tile, self._layout, states)
+        return stepper
 
 
-def _tuples(hyper: dict[str, Any]) -> dict[str, Any]:
-    """Tuples (``betas``) became lists on their way here."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in hyper.items()}
+def _load(state: bytes) -> dict[int, State]:
+    loaded: dict[int, State] = torch.load(io.BytesIO(state), weights_only=True)["state"]
+    return loaded
+
+
+def _all_finite(gradients: list[torch.Tensor]) -> bool:
+    return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+
+def _scale(gradient: torch.Tensor, clip_norm: float, total: torch.Tensor) -> None:
+    """torch's own clipping, of one tensor by the norm of all."""
+    holder = gradient.detach()
+    holder.grad = gradient
+    clip_grads_with_norm_([holder], clip_norm, total)

@@ -7,9 +7,10 @@ A worker holds two connections to the server:
 * **data**, owned by the worker's main thread: ``Hello`` first (answered by ``Welcome``), then one
   request at a time, each answered by exactly one reply of the type named beside it, or by ``Stop``.
 
-Payloads (gradients, parameters) never travel in messages: they lie in the shared-memory region
-whose ownership passes with the message. Ownership of a worker's region goes to the server with
-``Open``, ``Push`` and ``Ready`` and returns with their reply.
+Payloads never travel in messages. A worker's gradients lie in a shared-memory region of its own,
+which is the server's from ``Open`` or ``Push`` until the reply. Parameters lie in buffers of the
+server's, one version in each: ``parameters_fd`` in a reply says which (the descriptor in the server's
+process), and the worker may read that one until it sends ``Ready`` or ``Push``.
 
 Decoding validates types and never executes anything. This module does not know sockets.
 """
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
 MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
 
@@ -123,9 +124,9 @@ class Open(Message, frozen=True, kw_only=True):
     """Set up the server plane. Reply: Opened, when all of the first world_size workers have sent it.
 
     ``region_fd``: descriptor, in the sender's process, of its shared-memory region of
-    ``region_bytes``: parameters first, then gradients, each laid out as
-    :class:`paceline.gradients.layout.FlatLayout` says for ``manifest``. Rank 0's parameters are
-    the initial ones; ``state`` is the optimizer's ``state_dict`` if it already has any.
+    ``region_bytes`` for gradients, laid out as :class:`paceline.gradients.layout.FlatLayout` says
+    for ``manifest``. Rank 0's holds the initial parameters, laid out alike, until the reply;
+    ``state`` is the optimizer's ``state_dict`` if it already has any.
     """
 
     strategy: str
@@ -135,14 +136,15 @@ class Open(Message, frozen=True, kw_only=True):
     region_fd: int
     region_bytes: int
     state: bytes | None
-    threads: int
 
 
 class Opened(Message, frozen=True, kw_only=True):
-    """Every worker's parameter region holds the initial parameters. ``version`` they have."""
+    """Process ``server_pid`` holds the initial parameters, of ``version``, as ``parameters_fd``."""
 
     version: int
     clock: int
+    server_pid: int
+    parameters_fd: int
 
 
 class OpenPass(Message, frozen=True, kw_only=True):
@@ -169,7 +171,7 @@ class Ready(Message, frozen=True, kw_only=True):
 
 
 class Started(Message, frozen=True, kw_only=True):
-    """The region holds ``version``, whole. ``waited_s``: behind the gate; ``copied_s``: the copy.
+    """``parameters_fd`` holds ``version``, whole. ``waited_s``: behind the gate.
 
     ``leases``: further batches now leased to this worker (``batches`` were leased before or are
     among them). ``progress``: loader batches committed by all workers. ``rewind``: these batches
@@ -182,17 +184,17 @@ class Started(Message, frozen=True, kw_only=True):
     leases: list[int]
     progress: int
     waited_s: float
-    copied_s: float
+    parameters_fd: int
 
 
 class Ended(Message, frozen=True, kw_only=True):
-    """The pass is over for everyone; the region holds the final ``version``."""
+    """The pass is over for everyone; ``parameters_fd`` holds the final ``version``."""
 
     version: int
     clock: int
     progress: int
     waited_s: float
-    copied_s: float
+    parameters_fd: int
 
 
 class Push(Message, frozen=True, kw_only=True):
@@ -201,6 +203,7 @@ class Push(Message, frozen=True, kw_only=True):
     ``used``: one byte a parameter (manifest order), 1 if it has a gradient. ``groups``: the
     optimizer groups' hyper-parameters if they changed since the last push, else None.
     ``bad``: name of the first parameter with a non-finite gradient, or "" if all are finite.
+    ``norm``: of the gradient as it lies there; inf if its square overflowed.
     ``total``: set when the worker has learned where a stream ends.
     """
 
@@ -208,6 +211,7 @@ class Push(Message, frozen=True, kw_only=True):
     unit: float
     used: bytes
     bad: str
+    norm: float
     stop: bool
     total: int | None
     groups: list[dict[str, Any]] | None
@@ -215,6 +219,8 @@ class Push(Message, frozen=True, kw_only=True):
 
 class Decided(Message, frozen=True, kw_only=True):
     """What became of the push. ``norm``: of the gradient applied, None if dropped.
+
+    ``parameters_fd`` holds the latest version, with this push if it was applied.
 
     ``waited_s``: from the push's arrival until its update could begin (waiting for others);
     ``applied_s``: the update itself. ``leases``: further batches now leased to this worker.
@@ -231,14 +237,19 @@ class Decided(Message, frozen=True, kw_only=True):
     progress: int
     waited_s: float
     applied_s: float
+    parameters_fd: int
 
 
 class Read(Message, frozen=True, kw_only=True):
-    """Copy the latest whole version into the region, outside any window. Reply: Latest."""
+    """Lend the latest whole version, beside the one the worker has. Reply: Latest.
+
+    It may be read until the next request; the other one stays the worker's.
+    """
 
 
 class Latest(Message, frozen=True, kw_only=True):
     version: int
+    parameters_fd: int
 
 
 class Fetch(Message, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ take part, share the data and pool the mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,11 @@ class Evaluator:
         parts.phases.enter("evaluate")
         members = [rank] if inside else [f["rank"] for f in parts.agreement.gather(_CALL)]
         try:
-            with _latest(parts) if inside else _nothing(), _eval_mode(parts.model), torch.no_grad():
+            with (
+                parts.plane.latest() if inside else nullcontext(),
+                _eval_mode(parts.model),
+                torch.no_grad(),
+            ):
                 self.share = Share(members=members, rank=rank)
                 yield
         finally:
@@ -131,27 +135,6 @@ class EvaluationBatches:
         for number in own:
             yield feed.get(number)
         feed.close()
-
-
-@contextmanager
-def _latest(parts: Parts) -> Iterator[None]:
-    """The latest version in the model; at exit, bit for bit, the parameters that were there."""
-    if parts.plane.name != "server":  # elsewhere the model always holds the latest version
-        yield
-        return
-    kept = [parameter.detach().clone() for parameter in parts.trained]
-    parts.plane.read_latest()
-    try:
-        yield
-    finally:
-        # Through .data, which autograd does not count as a change: a forward may await its backward.
-        for parameter, values in zip(parts.trained, kept, strict=True):
-            parameter.data.copy_(values)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

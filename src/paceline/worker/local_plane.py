@@ -7,6 +7,7 @@ and a window with a NaN or an infinity in it is skipped, counted and named.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Literal
 
@@ -90,8 +91,8 @@ class LocalPlane:
     def end_pass_early(self) -> None:
         self._pass = None
 
-    def read_latest(self) -> int:
-        return self._position.version
+    def latest(self) -> AbstractContextManager[None]:
+        return nullcontext()  # the model always holds it
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         return [payload]

@@ -8,6 +8,7 @@ behind them; a simulated driver is a fourth implementation.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -118,8 +119,8 @@ class Plane(Protocol):
     def end_pass_early(self) -> None:
         """This worker takes no more batches of the pass (``break``). Does not block for long."""
 
-    def read_latest(self) -> int:
-        """Put the latest whole version into the model; return its number. Never collective."""
+    def latest(self) -> AbstractContextManager[None]:
+        """Inside, the model holds the latest whole version; then what it held. Never collective."""
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         """Small payloads of all live workers, in rank order; every live worker must call it."""

@@ -1,18 +1,18 @@
 """Training by the parameter server: its coordinator decides, its shards apply.
 
-Parameters and gradients of this worker lie in one region of memory that the server maps too: the
-model's parameters are views of the first part, gradients are accumulated in the second. Messages
-say whose turn it is; between a request and its reply the region is the server's.
+Gradients are accumulated in a region of memory that the server maps too; the model's parameters are
+views of the server's memory. Messages say whose turn it is: between a push and its reply the region
+is the server's, and parameters are read only as long as a reply has allowed.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
 
 from paceline.gradients.buffer import GradientBuffer
-from paceline.gradients.layout import FlatLayout
 from paceline.strategies import is_joint
 from paceline.transport.messages import (
     Decided,
@@ -31,7 +31,11 @@ from paceline.worker.optimizer_state import dump_state, load_state
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.session import Session
+from paceline.worker.shared_parameters import SharedParameters
 from paceline.worker.training import Training
+
+BUCKET_BYTES = 4 * 2**20
+"""A bucket is looked through for what is not finite when it is full: it should be in the cache."""
 
 BROADCAST_BYTES = 16 * 2**20
 """Buffers travel through the server in pieces of this size, well below a message's limit."""
@@ -52,15 +56,18 @@ class ServerPlane:
         parameters = training.parameters
         self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
         layout = flat_layout(training.trainables)
-        self._region = Region.create(2 * layout.total_bytes)
-        own = self._region.memory[: layout.total_bytes]
-        gradients = self._region.memory[layout.total_bytes :]
+        self._region = Region.create(layout.total_bytes)
+        memory = self._region.memory
         self._buffer = GradientBuffer(
-            layout, gradients, parameters, bucket_bytes=layout.total_bytes, on_ready=lambda _: None
+            layout, memory, parameters, bucket_bytes=BUCKET_BYTES, on_ready=lambda _: None
         )
-        _move(parameters, layout, own)
+        if session.rank == 0:
+            for parameter, initial in zip(parameters, layout.views(memory), strict=True):
+                initial.copy_(parameter.detach())
         self._groups = self._hyperparameters()
         opened = session.request(self._opening())
+        self._shared = SharedParameters(parameters, layout, opened.server_pid)
+        self._shared.show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
         vars(training.optimizer)["_opt_called"] = True
         self._position = Position(version=opened.version, clock=opened.clock)
@@ -82,6 +89,7 @@ class ServerPlane:
             return None
         began_s = self._training.clock_s()
         reply = self._session.request(Ready())
+        self._shared.show(reply.parameters_fd)
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
         self._pulled_bytes = sum(self._sizes)
         if isinstance(reply, Ended):
@@ -98,12 +106,13 @@ class ServerPlane:
         )
 
     def before_backward(self, *, last: bool) -> None:
-        self._buffer.arm(last=False)
+        self._buffer.arm(last=last)
 
     def exchange(self, contribution: Contribution) -> Outcome:
         began_s = self._training.clock_s()
         push = self._push(contribution)
         decided: Decided = self._session.request(push)
+        self._shared.show(decided.parameters_fd)
         self._buffer.clear()
         self._leases += decided.leases
         self._position = Position(
@@ -127,9 +136,8 @@ class ServerPlane:
         if self._plan is not None:
             self._request_pass(self._plan, 0)
 
-    def read_latest(self) -> int:
-        version: int = self._session.request(Read()).version
-        return version
+    def latest(self) -> AbstractContextManager[None]:
+        return self._shared.showing(self._session.request(Read()).parameters_fd)
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         return self._session.gather(tag, payload)
@@ -155,7 +163,8 @@ class ServerPlane:
                 self.sync_optimizer()
         finally:
             self._session.close(reason)
-            self._release()
+            self._shared.release()
+            self._region.close()
 
     def _opening(self) -> Open:
         training = self._training
@@ -168,7 +177,6 @@ class ServerPlane:
             region_fd=self._region.fd,
             region_bytes=self._region.memory.numel(),
             state=dump_state(training.optimizer, training.trainables) if rank0 else None,
-            threads=torch.get_num_threads(),
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
@@ -197,6 +205,7 @@ class ServerPlane:
             unit=contribution.unit,
             used=self._buffer.used(),
             bad="" if bad is None else self._training.trainables[bad].name,
+            norm=self._buffer.norm(),
             stop=contribution.stop,
             total=contribution.total,
             groups=self._changed_groups(),
@@ -212,22 +221,3 @@ class ServerPlane:
 
     def _sent_bytes(self, used: bytes) -> int:
         return sum(size for size, one in zip(self._sizes, used, strict=True) if one or self._joint)
-
-    def _release(self) -> None:
-        """Move the parameters to ordinary memory, so that the model outlives the region."""
-        for one in self._training.trainables:
-            one.parameter.data = one.parameter.data.clone(memory_format=torch.preserve_format)
-        self._region.close()
-
-
-def _move(parameters: list[torch.nn.Parameter], layout: FlatLayout, memory: torch.Tensor) -> None:
-    """Let the parameters live in ``memory``, with the values they have.
-
-    Each gets a storage of its own there, no larger than itself: ``torch.save`` writes whole storages.
-    """
-    for parameter, slot in zip(parameters, layout.slots, strict=True):
-        stop = slot.offset_bytes + slot.span_bytes
-        flat = torch.from_numpy(memory.numpy()[slot.offset_bytes : stop]).view(slot.dtype)
-        view = flat.as_strided(slot.shape, slot.stride)
-        view.copy_(parameter.detach())
-        parameter.data = view

@@ -1,0 +1,89 @@
+"""The parameters in shared memory: who reads which version, and where the next one is written.
+
+Nobody copies parameters. A worker reads a version where it lies, in a buffer that is not written to
+as long as anybody holds it; an update is written over the current version if nobody reads that one,
+else into a buffer that nobody holds. So every worker always sees one whole version, and there are at
+most as many buffers as workers (one more for each that evaluates inside its loop). Knows no gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from paceline.server.tiles import Pieces
+from paceline.transport.shared_memory import Region
+
+
+class Buffer:
+    """Room for one version. ``fd``: how workers find it, and its name."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._region = Region.create(size_bytes)
+        self.fd = self._region.fd
+        self.pieces = Pieces(self._region.memory)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._region.close()
+        self.pieces = Pieces(self._region.memory)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Holds:
+    """What one worker reads: for its window, and, while it evaluates inside one, for that."""
+
+    window: Buffer | None = None
+    glance: Buffer | None = None
+
+
+class Versions:
+    """``initial``: the first version's bytes (uint8, laid out)."""
+
+    def __init__(self, initial: torch.Tensor) -> None:
+        self._size_bytes = initial.numel()
+        self._current = Buffer(self._size_bytes)
+        self._current.pieces.memory.copy_(initial)
+        self._buffers = [self._current]
+        self._holds: dict[int, _Holds] = {}
+
+    @property
+    def current(self) -> Buffer:
+        """The latest version, whole."""
+        return self._current
+
+    def give(self, rank: int) -> int:
+        """``rank`` reads the latest version from now on, and no other; returns the buffer's fd."""
+        self._holds[rank] = _Holds(window=self._current)
+        return self._current.fd
+
+    def lend(self, rank: int) -> int:
+        """``rank`` looks at the latest version beside the one it has, until it asks again."""
+        self._holds.setdefault(rank, _Holds()).glance = self._current
+        return self._current.fd
+
+    def take_back(self, rank: int) -> None:
+        """``rank`` reads nothing: it waits for an answer, or is gone."""
+        self._holds.pop(rank, None)
+
+    def room(self) -> Buffer:
+        """Where the next version can be written: over the current one if nobody reads it."""
+        held = [b for holds in self._holds.values() for b in (holds.window, holds.glance)]
+        if self._current not in held:
+            return self._current
+        free = [buffer for buffer in self._buffers if buffer not in held]
+        return free[0] if free else self._enlarge()
+
+    def publish(self, buffer: Buffer) -> None:
+        """``buffer`` holds the latest version now."""
+        self._current = buffer
+
+    def close(self) -> None:
+        """Let go of all buffers; what workers have mapped stays valid for them."""
+        for buffer in self._buffers:
+            buffer.close()
+
+    def _enlarge(self) -> Buffer:
+        self._buffers.append(Buffer(self._size_bytes))
+        return self._buffers[-1]
