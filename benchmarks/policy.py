@@ -8,8 +8,9 @@ was doing.
 
 from __future__ import annotations
 
+import argparse
 import gc
-import sys
+import json
 from collections.abc import Iterator
 from time import process_time
 
@@ -64,12 +65,19 @@ def rates(strategy: str, world_size: int) -> Iterator[float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--json", action="store_true", help="of one number of workers: all rounds")
+    args = parser.parse_args()
+    if args.json:
+        print(json.dumps({word: list(rates(word, args.workers[0])) for word in STRATEGIES}))
+        return
     print(f"{'strategy':<12} {'workers':>7} {'facts/s':>9}")
     for strategy in STRATEGIES:
-        for world_size in SIZES:
+        for world_size in args.workers:
             rate = max(rates(strategy, world_size))
             print(f"{strategy:<12} {world_size:>7} {rate:>9,.0f}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,11 +7,12 @@ Goal (issue 3): a median of at most 0.3 ms for model B, 8 x Linear(64, 64), SGD.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import torch
 
@@ -23,6 +24,7 @@ from server.stand_in import StandIn
 
 ROUNDS = 2000
 WARM_UP = 100
+NAMES = ("round", "push + decision", "of it in the update", "pull", "of it in the copy")
 
 
 def main() -> None:
@@ -37,11 +39,21 @@ def main() -> None:
         rounds = [one_round(worker, values) for _ in range(WARM_UP + ROUNDS)][WARM_UP:]
         worker.leave()
         server.wait(10.0)
-    names = ("round", "push + decision", "of it in the update", "pull", "of it in the copy")
-    for title, times in zip(names, zip(*rounds, strict=True), strict=True):
-        ordered = sorted(times)
-        p10, p90 = ordered[len(ordered) // 10], ordered[-len(ordered) // 10]
-        print(f"{title:>20}: median {median(times) * 1e3:.3f} ms, {p10 * 1e3:.3f}-{p90 * 1e3:.3f}")
+    parts = dict(zip(NAMES, zip(*rounds, strict=True), strict=True))
+    figures = {name: quantiles_ms(times) for name, times in parts.items()}
+    if "--json" in sys.argv[1:]:
+        print(json.dumps(figures))
+        return
+    for name, found in figures.items():
+        median, low, high = found["median"], found["p10"], found["p90"]
+        print(f"{name:>20}: median {median:.3f} ms, {low:.3f}-{high:.3f}")
+
+
+def quantiles_ms(times_s: Sequence[float]) -> dict[str, float]:
+    """Median, 10th and 90th percentile in milliseconds."""
+    ordered = sorted(times_s)
+    picks = {"p10": len(ordered) // 10, "median": len(ordered) // 2, "p90": -len(ordered) // 10}
+    return {name: ordered[index] * 1e3 for name, index in picks.items()}
 
 
 def one_round(worker: StandIn, values: list[torch.Tensor]) -> tuple[float, ...]:

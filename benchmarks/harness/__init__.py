@@ -1,0 +1,1 @@
+"""What all benchmarks share: processes that take turns, arithmetic, results, the table."""

@@ -1,0 +1,73 @@
+"""The peer: DistributedDataParallel over gloo, with and without a communication hook of torch's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from harness.models import TASKS, again_and_again
+from harness.serving import Block, serve, snapshot
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
+
+HOOKS = {"fp16": default_hooks.fp16_compress_hook}
+"""The bf16 hook refuses gloo."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--line", required=True)
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--hook", choices=HOOKS)
+    parser.add_argument("--accumulate", type=int, default=1)
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    rank = int(os.environ["RANK"])
+    task = TASKS[args.task]
+    model = DistributedDataParallel(task.build(), gradient_as_bucket_view=True)
+    if args.hook:
+        model.register_comm_hook(None, HOOKS[args.hook])
+    optimizer = task.optimizer(model, 0.9)
+    initial = {name: value.clone() for name, value in model.state_dict().items()}
+    loader = task.loader(DistributedSampler(task.data(), shuffle=False))
+
+    def block(steps: int) -> dict[str, Any]:
+        done = Block()
+        for number, batch in enumerate(again_and_again(loader, steps * args.accumulate), 1):
+            done.batch_is_here()
+            inputs, targets = batch
+            last = number % args.accumulate == 0
+            with nullcontext() if last else model.no_sync():
+                loss = task.loss(model(inputs), targets) / args.accumulate
+                loss.backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+                done.steps += 1
+        return done.ended()
+
+    def reset(momentum: float) -> dict[str, Any]:
+        """As new: the initial parameters, an optimizer without a past."""
+        model.load_state_dict(initial)
+        optimizer.state.clear()
+        for group in optimizer.param_groups:
+            if "momentum" in group:
+                group["momentum"] = momentum
+        return {}
+
+    deeds = {"block": block, "reset": reset, "snapshot": partial(snapshot, model, task, rank)}
+    serve(args.line, rank, deeds)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
