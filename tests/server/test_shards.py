@@ -77,6 +77,9 @@ class OnServer:
         self.pieces = target if applied.applied else self.pieces
         return applied
 
+    def empty(self) -> Pieces:
+        return Pieces(torch.full((self.layout.total_bytes,), 255, dtype=torch.uint8))
+
     @property
     def parameters(self) -> list[torch.Tensor]:
         return self.layout.views(self.pieces.memory)
@@ -89,10 +92,11 @@ def assert_same_bits(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> Non
 
 @pytest.mark.parametrize(("name", "hyper"), OPTIMIZERS)
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
-def test_steps_have_the_bits_of_the_plain_loop(
-    name: str, hyper: dict, clip_norm: float | None
+@pytest.mark.parametrize("tile_bytes", [64, 192, 2**20])
+def test_steps_have_the_bits_of_the_plain_loop_however_parameters_are_cut(
+    name: str, hyper: dict, clip_norm: float | None, tile_bytes: int
 ) -> None:
-    on_server, parameters = OnServer(name, [hyper]), values(0)
+    on_server, parameters = OnServer(name, [hyper], tile_bytes=tile_bytes, threads=3), values(0)
     optimizer = plain(name, hyper, parameters)
     for step in range(4):
         pushes = [values(10 * step + rank) for rank in range(3)]
@@ -101,11 +105,15 @@ def test_steps_have_the_bits_of_the_plain_loop(
             for gradient in gradients[1:]:
                 total.add_(gradient)
             parameter.grad = total.div_(3)
-        if clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+        bound = float("inf") if clip_norm is None else clip_norm
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, bound))
         optimizer.step()
-        assert on_server.apply(*pushes, divisor=3.0, clip_norm=clip_norm).applied
+        target = on_server.pieces if step % 2 else on_server.empty()
+        applied = on_server.apply(*pushes, divisor=3.0, clip_norm=clip_norm, target=target)
+        assert applied.applied
+        assert applied.norm == pytest.approx(norm, rel=1e-5)
         assert_same_bits(on_server.parameters, parameters)
+    on_server.shard.close()
 
 
 def test_a_parameter_used_by_nobody_is_left_alone_and_one_used_by_some_counts_zeros() -> None:
@@ -152,8 +160,12 @@ def test_groups_keep_their_own_hyper_parameters() -> None:
     assert_same_bits(on_server.parameters, parameters)
 
 
-def test_state_can_be_read_by_plain_torch_and_training_goes_on_from_it() -> None:
-    on_server = OnServer("Adam", [{"lr": 0.01}])
+@pytest.mark.parametrize("tile_bytes", [64, 2**20])
+@pytest.mark.parametrize("other_tile_bytes", [64, 192])
+def test_state_can_be_read_by_plain_torch_and_training_goes_on_from_it(
+    tile_bytes: int, other_tile_bytes: int
+) -> None:
+    on_server = OnServer("Adam", [{"lr": 0.01}], tile_bytes=tile_bytes)
     on_server.apply(values(1))
     state = on_server.shard.state()
     loaded = torch.load(io.BytesIO(state), weights_only=True)
@@ -163,11 +175,52 @@ def test_state_can_be_read_by_plain_torch_and_training_goes_on_from_it() -> None
     for parameter, gradient in zip(parameters, values(2), strict=True):
         parameter.grad = gradient
     optimizer.step()
-    resumed = OnServer("Adam", [{"lr": 0.01}], state=state)
+    resumed = OnServer("Adam", [{"lr": 0.01}], state=state, tile_bytes=other_tile_bytes)
     resumed.pieces.memory.copy_(on_server.pieces.memory)
     for one in (on_server, resumed):
         one.apply(values(2))
         assert_same_bits(one.parameters, parameters)
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_parameters_that_share_a_tile_part_when_only_some_are_used(name: str) -> None:
+    hyper = {"lr": 0.1, "momentum": 0.9} if name == "SGD" else {"lr": 0.1}
+    on_server, parameters = OnServer(name, [hyper]), values(0)
+    optimizer = plain(name, hyper, parameters)
+    for step, unused in enumerate((None, 1, 1, 2, None)):
+        gradients: list[Any] = values(step + 1)
+        if unused is not None:
+            gradients[unused] = None
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = None if gradient is None else gradient.clone()
+        optimizer.step()
+        on_server.apply(gradients, target=on_server.empty())
+        assert_same_bits(on_server.parameters, parameters)
+    state = torch.load(io.BytesIO(on_server.shard.state()), weights_only=True)
+    for place, kept in optimizer.state_dict()["state"].items():
+        for key, value in kept.items():
+            assert torch.equal(torch.as_tensor(state["state"][place][key]), torch.as_tensor(value))
+
+
+def test_a_state_that_differs_between_parameters_is_gone_on_from() -> None:
+    """A pre-trained optimizer may have stepped some parameters more often than others."""
+    parameters = values(0)
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+    for step in range(3):
+        for place, (parameter, gradient) in enumerate(zip(parameters, values(step), strict=True)):
+            parameter.grad = gradient if place <= step else None
+        optimizer.step()
+    buffer = io.BytesIO()
+    torch.save(optimizer.state_dict(), buffer)
+    on_server = OnServer("Adam", [{"lr": 0.01}], state=buffer.getvalue())
+    for view, parameter in zip(on_server.parameters, parameters, strict=True):
+        view.copy_(parameter)
+    for step in range(2):
+        for parameter, gradient in zip(parameters, values(7 + step), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        on_server.apply(values(7 + step))
+    assert_same_bits(on_server.parameters, parameters)
 
 
 def test_a_sum_that_overflows_changes_nothing() -> None:

@@ -60,9 +60,11 @@ class Applied:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Joint:
-    """The parts of one update. ``used``: by any of them. The sum lands in the first part's memory."""
+    """The parts of one update. ``gradients``: of each part, tile by tile; their sum lands in the
+    first part's. ``used``: by any part."""
 
     parts: Sequence[Part]
+    gradients: Sequence[list[torch.Tensor]]
     divisor: float
     used: bytes
 
@@ -141,7 +143,8 @@ class Shard:
         """
         used = bytes(map(any, zip(*(part.used for part in parts), strict=True)))
         self._separate(used)
-        joint = _Joint(parts=parts, divisor=divisor, used=used)
+        gradients = [part.gradients.pieces.of(self._tiles) for part in parts]
+        joint = _Joint(parts=parts, gradients=gradients, divisor=divisor, used=used)
         move = partial(self._move, source.of(self._tiles), target.of(self._tiles), joint, lr_scale)
         if clip_norm is None and isfinite(sum(part.norm for part in parts)):
             return self._in_one_go(joint, move)
@@ -177,18 +180,17 @@ class Shard:
         norm = float(total)
         if not isfinite(norm) and (clip_norm is not None or not _all_finite(gradients)):
             return Applied(norm=norm, applied=False)
-        first = joint.parts[0].gradients.pieces.of(self._tiles)
 
         def job(number: int) -> None:
             if clip_norm is not None:
-                _scale(first[number], clip_norm, total)
+                _scale(joint.gradients[0][number], clip_norm, total)
             move(number)
 
         self._all_tiles(job)
         return Applied(norm=norm, applied=True)
 
     def _join(self, joint: _Joint, number: int) -> None:
-        first, *others = (part.gradients.pieces.of(self._tiles)[number] for part in joint.parts)
+        first, *others = (gradients[number] for gradients in joint.gradients)
         for other in others:
             first.add_(other)
         if joint.divisor != 1:
@@ -207,13 +209,12 @@ class Shard:
         if target is not source:
             parameter.copy_(source[number])
         if joint.used[self._tiles[number].places[0]]:
-            gradient = joint.parts[0].gradients.pieces.of(self._tiles)[number]
-            self._steppers[number].step(parameter, gradient, lr_scale)
+            self._steppers[number].step(parameter, joint.gradients[0][number], lr_scale)
 
     def _square(self, joint: _Joint, number: int) -> float:
         if not joint.used[self._tiles[number].places[0]]:
             return 0.0
-        gradient = joint.parts[0].gradients.pieces.of(self._tiles)[number]
+        gradient = joint.gradients[0][number]
         if self._tiles[number].slot is None:
             return float(torch.dot(gradient, gradient))
         wide = torch.promote_types(gradient.dtype, torch.float32)
