@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import paceline
 from paceline.transport import channel as channel_module
+from paceline.transport.collective import Group
 
 
 class Samples(Dataset[tuple[torch.Tensor, int]]):
@@ -84,17 +85,15 @@ def watch_messages(injector: Injector) -> None:
 
 def watch_collectives(injector: Injector) -> None:
     """Strike before the gradients are reduced, or once their reduction is under way."""
-    from torch.distributed import distributed_c10d
+    start_sum = Group.start_sum
 
-    all_reduce = distributed_c10d.all_reduce
-
-    def reducing(*args: Any, **kwargs: Any) -> Any:
+    def starting(self: Any, tensor: torch.Tensor) -> Any:
         injector.at("push")
-        work = all_reduce(*args, **kwargs)
+        work = start_sum(self, tensor)
         injector.at("wait")
         return work
 
-    distributed_c10d.all_reduce = reducing
+    Group.start_sum = starting  # type: ignore[method-assign]
 
 
 def parse() -> argparse.Namespace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +41,22 @@ def test_weights_and_batches_add_up_and_one_stop_is_enough() -> None:
     assert (result.weight, result.batches, result.stop) == (8.0, 4, True)
     assert result.used == (True, False)
     assert result.bad == ()
+
+
+def test_who_broke_off_is_named_and_is_not_bad() -> None:
+    result = tally(joined([vote_of(), vote_of(weight=0.0, broken=True)]), world_size=WORLD)
+    assert result.broken == (1,)
+    assert result.bad == ()
+
+
+@given(st.lists(st.floats(0, 1e30, allow_subnormal=False), min_size=WORLD, max_size=WORLD))
+def test_float32_carries_weights_to_fourteen_digits(weights: list[float]) -> None:
+    ballots = [
+        ballot(vote_of(weight=weight), rank=rank, world_size=WORLD)
+        for rank, weight in enumerate(weights)
+    ]
+    sums = torch.tensor(ballots, dtype=torch.float32).sum(0).tolist()
+    assert tally(sums, world_size=WORLD).weight == pytest.approx(sum(weights), rel=1e-14, abs=1e-30)
 
 
 @given(

@@ -1,13 +1,15 @@
 """Collectives of torch.distributed whose waits can end early, and which never block an exit.
 
 gloo notices a killed peer (and names it by address only) but never a stopped one, so every wait
-here can be interrupted by whoever knows better: the session, whose heartbeats name the rank.
+here is made of slices, between which whoever knows better (the session, whose heartbeats name the
+rank) can end it, and Python can see a Ctrl-C.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -17,29 +19,20 @@ import torch.distributed.distributed_c10d as c10d
 TIMEOUT = timedelta(days=7)
 """Deaths and silence are noticed by heartbeats; a rank that evaluates for an hour is neither."""
 
+SLICE = timedelta(seconds=0.1)
+"""A wait's length between two looks at whether the run goes on."""
+
 POLL_S = 0.0005
 
 
 class Interruptible(Protocol):
     """How to wait for collectives: what :class:`paceline.worker.session.Session` offers."""
 
-    def wait_for(self, done: threading.Event) -> None:
-        """Block until ``done``, or raise because the run stops."""
-
     def check(self) -> None:
         """Raise if the run stops."""
 
     def explain(self, error: Exception) -> Exception:
         """What to raise for a broken connection."""
-
-
-class Pending:
-    """A collective under way."""
-
-    def __init__(self, work: Any) -> None:
-        self.work = work
-        self.done = threading.Event()
-        work.get_future().add_done_callback(lambda _: self.done.set())
 
 
 class Group:
@@ -64,9 +57,12 @@ class Group:
             self._group = c10d.group.WORLD
         _keep(self._group)
 
-    def start_sum(self, tensor: torch.Tensor) -> Pending:
-        """Begin to replace ``tensor`` by its sum over all ranks."""
-        return self._start(lambda: c10d.all_reduce(tensor, group=self._group, async_op=True))
+    def start_sum(self, tensor: torch.Tensor) -> Any:
+        """Begin to replace ``tensor`` by its sum over all ranks; the work is for :meth:`finish`.
+
+        Asks the group itself: the wrapper of torch.distributed costs more than a small reduction.
+        """
+        return self._start(lambda: self._group.allreduce([tensor]))
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Replace ``tensor`` by rank 0's."""
@@ -74,19 +70,15 @@ class Group:
         start = lambda: c10d.broadcast(tensor, source, group=self._group, async_op=True)  # noqa: E731
         self.finish(self._start(start))
 
-    def finish(self, pending: Pending) -> None:
+    def finish(self, work: Any) -> None:
         """Block until the collective has ended on this rank.
 
         Raises what the waiter says if the run stops, or if the connection to a rank broke.
         """
         if self.device.type == "cuda":
-            self._poll(pending)
-        else:
-            self._waiter.wait_for(pending.done)
-        try:
-            pending.work.wait()
-        except RuntimeError as error:
-            raise self._waiter.explain(error) from error
+            self._poll(work)
+        while not self._ended(work):
+            self._waiter.check()
 
     def close(self, *, abandon: bool) -> None:
         """Destroy the group; with ``abandon``, where a peer may not answer, leave it as it is."""
@@ -94,16 +86,26 @@ class Group:
             _release(self._group)
             c10d.destroy_process_group(self._group)
 
-    def _start(self, start: Any) -> Pending:
+    def _start(self, start: Callable[[], Any]) -> Any:
         try:
-            return Pending(start())
+            return start()
         except RuntimeError as error:
             raise self._waiter.explain(error) from error
 
-    def _poll(self, pending: Pending) -> None:
-        """NCCL calls back once the work is queued, not when it is done; so look."""
+    def _ended(self, work: Any) -> bool:
+        """Whether it ended within a slice of time, spent without Python's lock."""
+        try:
+            work.wait(SLICE)
+        except RuntimeError as error:  # also says that the slice is over, which does no harm
+            if work.is_completed() and not work.is_success():
+                raise self._waiter.explain(error) from error
+            return False
+        return True
+
+    def _poll(self, work: Any) -> None:
+        """A wait with a limit would abort NCCL's communicator; so look."""
         pause = threading.Event()
-        while not pending.work.is_completed():
+        while not work.is_completed():
             self._waiter.check()
             pause.wait(POLL_S)
 

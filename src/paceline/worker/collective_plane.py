@@ -8,54 +8,22 @@ whatever happened to it: what a rank does not have, it brings as zeros. Everythi
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 
-from paceline.gradients.buffer import GradientBuffer
 from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.launch.rendezvous import process_group_store, unique_name
-from paceline.transport.collective import Group, Pending
+from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import ScheduledPass
+from paceline.worker.reducer import Reducer
 from paceline.worker.session import Session
 from paceline.worker.training import Training
-from paceline.worker.vote import Tally, Vote, ballot, ballot_bytes, tally
-
-
-class Reducer(Protocol):
-    """Sums a window's gradients over all ranks; may begin before the window is complete."""
-
-    def before_backward(self, *, last: bool) -> None:
-        """A backward pass is about to run, the window's last if ``last``."""
-
-    def launch(self) -> None:
-        """The window is complete: begin with whatever is not under way yet."""
-
-    def finish(self) -> None:
-        """Block until every gradient is the sum over all ranks."""
-
-
-class FlatReducer:
-    """One all-reduce for each type, after the last backward."""
-
-    def __init__(self, group: Group, vectors: list[torch.Tensor]) -> None:
-        self._group = group
-        self._vectors = vectors
-        self._pending: list[Pending] = []
-
-    def before_backward(self, *, last: bool) -> None:
-        return
-
-    def launch(self) -> None:
-        self._pending = [self._group.start_sum(vector) for vector in self._vectors]
-
-    def finish(self) -> None:
-        for pending in self._pending:
-            self._group.finish(pending)
+from paceline.worker.vote import Tally, Vote, ballot, ballot_size, tally
 
 
 class CollectivePlane:
@@ -71,10 +39,12 @@ class CollectivePlane:
         self._pass: ScheduledPass | None = None
         self._left = False
         self._group = _join(session, self._parameters[0].device)
-        self._buffer = _buffer(training)
-        self._reducer: Reducer = FlatReducer(self._group, self._buffer.vectors)
-        self._bytes = sum(one.numel() * one.itemsize for one in self._parameters)
-        self._bytes += ballot_bytes(session.world_size, len(self._parameters))
+        self._reducer = Reducer(
+            self._group, flat_layout(training.trainables), self._parameters,
+            ballot_size=ballot_size(session.world_size, len(self._parameters)),
+            clock_s=training.clock_s,
+        )  # fmt: skip
+        self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
         self._share_optimizer()
 
@@ -118,14 +88,14 @@ class CollectivePlane:
                     clock=self._position.clock,
                     version=self._position.version,
                     batches=batches,
-                    unit=self._pass.plan.unit,
+                    unit=self._unit(self._pass.plan),
                 )
-            self._round(self._pass, Contribution(weight=0.0, unit=self._pass.plan.unit), 0)
+            nothing = Contribution(weight=0.0, unit=self._unit(self._pass.plan))
+            self._round(self._pass, nothing, 0)
         self._pass = None
         return None
 
     def before_backward(self, *, last: bool) -> None:
-        self._buffer.arm(last=False)
         self._reducer.before_backward(last=last)
 
     def exchange(self, contribution: Contribution) -> Outcome:
@@ -158,6 +128,11 @@ class CollectivePlane:
         finally:
             self._group.close(abandon=reason != "finished" or self._session.stopped)
 
+    def _unit(self, plan: PassPlan) -> float:
+        """The nominal weight of a whole update. Losses are scaled by their shares of it, so that the
+        usual sum of gradients is their mean as it is, without another pass over them."""
+        return plan.unit * plan.window * self._session.world_size
+
     def _agreed_end(self, current: ScheduledPass) -> bool:
         """Whether all ranks know the pass to be over, by a total that is the same for all."""
         return current.plan.split and current.plan.total is not None and current.exhausted()
@@ -165,8 +140,8 @@ class CollectivePlane:
     def _round(self, current: ScheduledPass, contribution: Contribution, batches: int) -> Outcome:
         """One window of all ranks: sum gradients and votes, then apply or skip, alike everywhere."""
         began_s = self._training.clock_s()
-        result = self._agree(contribution, batches)
-        norm, reason = self._apply(result, contribution.unit)
+        result, norm_of_sum = self._agree(contribution, batches)
+        norm, reason = self._apply(result, norm_of_sum, result.weight / self._unit(current.plan))
         self._buffer.clear()
         current.advance()
         if result.batches == 0 or result.stop:
@@ -185,13 +160,15 @@ class CollectivePlane:
             norm=norm,
             progress=self._position.progress,
             exchange_s=self._training.clock_s() - began_s,
-            sent_bytes=self._bytes,
-            received_bytes=self._bytes,
+            sent_bytes=self._reducer.sent_bytes,
+            received_bytes=self._reducer.sent_bytes,
         )
 
-    def _agree(self, contribution: Contribution, batches: int) -> Tally:
+    def _agree(self, contribution: Contribution, batches: int) -> tuple[Tally, float]:
+        """The ranks' votes, and the norm of the sum of their gradients, now in the buffer."""
         if contribution.weight == 0:
             self._buffer.discard()
+        broken = contribution.weight == 0 and self._buffer.ready > 0
         self._buffer.flush(fill_unused=True)
         vote = Vote(
             weight=contribution.weight,
@@ -199,25 +176,24 @@ class CollectivePlane:
             bad=self._buffer.first_bad(),
             stop=contribution.stop,
             used=self._buffer.used(),
+            broken=broken,
         )
         world_size = self._session.world_size
-        numbers = ballot(vote, rank=self._session.rank, world_size=world_size)
-        sums = torch.tensor(numbers, dtype=torch.float64, device=self._group.device)
-        self._reducer.launch()
-        counted = self._group.start_sum(sums)
-        self._reducer.finish()
-        self._group.finish(counted)
-        return tally(sums.tolist(), world_size=world_size)
+        self._reducer.send(ballot(vote, rank=self._session.rank, world_size=world_size))
+        sums, norm = self._reducer.finish()
+        return tally(sums, world_size=world_size), norm
 
-    def _apply(self, result: Tally, unit: float) -> tuple[float | None, str]:
+    def _apply(self, result: Tally, norm_of_sum: float, divisor: float) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why. Equal on all ranks."""
-        if result.bad:
+        if result.broken or result.bad:
             return None, _blame(result, self._training.trainables)
         if result.weight == 0:
             return None, "nothing was computed in this window"
-        self._buffer.divide(result.weight / unit)
+        self._buffer.divide(divisor)
         self._buffer.show(result.used)
-        norm = clip_by_norm(self._parameters, self._training.clip_norm)
+        norm = norm_of_sum / divisor
+        if self._training.clip_norm is not None or not math.isfinite(norm):
+            norm = clip_by_norm(self._parameters, self._training.clip_norm)
         if not math.isfinite(norm):
             bad = first_non_finite(self._parameters)
             if bad is not None:
@@ -242,22 +218,8 @@ def _join(session: Session, device: torch.device) -> Group:
     )
 
 
-def _buffer(training: Training) -> GradientBuffer:
-    layout = flat_layout(training.trainables)
-    device = training.parameters[0].device
-    # Over-allocated by one line, so that the first view starts on a 64-byte boundary anywhere.
-    raw = torch.zeros(layout.total_bytes + 64, dtype=torch.uint8, device=device)
-    start = -raw.data_ptr() % 64
-    memory = raw[start : start + layout.total_bytes]
-    return GradientBuffer(
-        layout,
-        memory,
-        training.parameters,
-        bucket_bytes=layout.total_bytes,
-        on_ready=lambda _: None,
-    )
-
-
 def _blame(result: Tally, trainables: list[Trainable]) -> str:
+    if result.broken:
+        return f"a backward pass broke off on rank {result.broken[0]}, half sent"
     rank, place = result.bad[0]
     return f"the gradient of {trainables[place].name} is not finite on rank {rank}"
