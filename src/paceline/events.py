@@ -13,12 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from paceline.values import lean
+
 LeaveReason = Literal["finished", "departed", "dead"]
 
 
 # ---------------------------------------------------------------------------------------- facts
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Join:
     """A worker became a member. ``incarnation`` rises each time the same rank joins again."""
@@ -28,6 +31,7 @@ class Join:
     incarnation: int = 0
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leave:
     """A worker is a member no longer.
@@ -43,6 +47,7 @@ class Leave:
     reason: LeaveReason
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """A worker opens a pass over the data, or says more about the pass it is in.
@@ -66,6 +71,7 @@ class Request:
     split: bool = True
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pull:
     """A worker's last push is decided and it asks to start another window."""
@@ -74,6 +80,7 @@ class Pull:
     rank: int
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Push:
     """A worker's window is complete: its gradients are in the driver's hands.
@@ -91,6 +98,7 @@ class Push:
     stop: bool = False
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
     """Time passed (overdue workers are evicted); with a ``rank``, just a sign of life from it."""
@@ -105,6 +113,7 @@ Fact = Join | Leave | Request | Pull | Push | Tick
 # --------------------------------------------------------------------------------------- orders
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
     """These batches are this worker's to compute, until its push of them is decided.
@@ -118,6 +127,7 @@ class Lease:
     reason: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
     """The worker may start the window that has this ``clock``, on ``version``, over ``batches``.
@@ -132,6 +142,7 @@ class Start:
     reason: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
     """Apply one optimizer step with the sum of these workers' pushes, in this order.
@@ -153,6 +164,7 @@ class Update:
     reason: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drop:
     """This worker's push is not applied; its clock ticks all the same. ``batches`` are lost."""
@@ -164,6 +176,7 @@ class Drop:
     reason: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
     """This rank is no longer a member: it died, left, or was silent for too long (evicted).
@@ -178,6 +191,7 @@ class Release:
     reason: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halt:
     """The strategy cannot go on without ``rank``: stop every worker, naming it."""
@@ -186,6 +200,7 @@ class Halt:
     reason: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WakeAt:
     """Feed a Tick at this time if nothing else happened before: a deadline may then have passed."""

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from paceline import events
+from paceline.values import lean
 
 FORMAT_VERSION = 1
 
@@ -53,6 +54,7 @@ class Setup:
     digest: str
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
     """One window of one worker, from its start to the decision on its push.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 
 import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+_kind = attrgetter("dtype", "device", "is_sparse")
 
 
 def clip_by_norm(parameters: Sequence[torch.Tensor], clip_norm: float | None) -> float:
@@ -31,11 +34,12 @@ def first_non_finite(parameters: Sequence[torch.Tensor]) -> int | None:
     return None
 
 
-def _total_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+def _total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     """As torch's ``get_total_norm``, which takes twice as long to find that all are of one kind."""
-    if len({(gradient.dtype, gradient.layout, gradient.device) for gradient in gradients}) == 1:
-        if not gradients[0].is_sparse:
-            return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    kinds = set(map(_kind, gradients))
+    if len(kinds) == 1 and not gradients[0].is_sparse:
+        norms: tuple[torch.Tensor, ...] = torch._foreach_norm(gradients)
+        return torch.linalg.vector_norm(torch.stack(norms))
     return get_total_norm([_values(gradient) for gradient in gradients])
 
 

@@ -6,7 +6,7 @@ follows from it, is the coordinator's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import fsum
 from typing import Literal
 
@@ -29,19 +29,19 @@ class Ledger:
         self.weights = Weights()
         self._rules = rules
 
-    def decide(self, group: Sequence[Member]) -> list[Update | Drop]:
+    def decide(self, group: Sequence[Member]) -> Sequence[Update | Drop]:
         """The orders on the pushes of ``group``, each push in exactly one of them.
 
         Pushes without weight are left out of the sum. One non-finite push spoils the group.
         """
         filled = [member for member in group if _push(member).weight > 0]
         bad = [member.rank for member in filled if not _push(member).finite]
-        orders: list[Update | Drop] = []
-        if filled and not bad:
-            orders.append(self._alone(filled[0]) if len(filled) == 1 else self._together(filled))
-        if bad or len(filled) < len(group):
-            orders += self._refuse(group, bad)
-        return orders
+        if bad or not filled:
+            return self._refuse(group, bad)
+        update = self._alone(filled[0]) if len(filled) == 1 else self._together(filled)
+        if len(filled) == len(group):
+            return [update]
+        return [update, *self._refuse(group, bad)]
 
     def _alone(self, member: Member) -> Update:
         """As :meth:`_together` for one push, which needs no sums (most decisions are this)."""
@@ -79,12 +79,15 @@ class Ledger:
             reason=self._why(members[0].clock),
         )
 
-    def _refuse(self, group: Sequence[Member], bad: list[int]) -> Iterator[Drop]:
-        for member in group:
-            if _push(member).weight <= 0:
-                yield drop(member, "empty", "no step was taken in this window")
-            elif bad:
-                yield drop(member, "non-finite", f"not finite: the gradient of rank {bad}")
+    def _refuse(self, group: Sequence[Member], bad: list[int]) -> list[Drop]:
+        spoiled = f"not finite: the gradient of rank {bad}"
+        return [
+            drop(member, "non-finite", spoiled)
+            if _push(member).weight > 0
+            else drop(member, "empty", "no step was taken in this window")
+            for member in group
+            if bad or _push(member).weight <= 0
+        ]
 
     def _why(self, clock: int) -> str:
         return f"round {clock} is complete" if self._rules.joint else "applied on arrival"

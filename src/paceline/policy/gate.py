@@ -71,9 +71,11 @@ class Slowest:
         pass
 
     def _take(self, clock: int) -> None:
-        count = self._standing.pop(clock)
-        if count > 1:
-            self._standing[clock] = count - 1
+        standing = self._standing
+        if standing[clock] == 1:
+            del standing[clock]
+        else:
+            standing[clock] -= 1
 
     def _climb(self) -> None:
         standing = self._standing

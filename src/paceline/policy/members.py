@@ -13,7 +13,6 @@ phase          meaning
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,7 +41,7 @@ class Member:
     pass_id: int = -1
     window: int = 0
     depth: int = 0
-    leases: deque[int] = field(default_factory=deque)
+    leases: list[int] = field(default_factory=list)
     running: tuple[int, ...] = ()
     version: int = 0
     push: Push | None = None
@@ -61,8 +60,8 @@ class Member:
 
     def begin(self, version: int) -> None:
         """Move the next window's batches from the leases into the window."""
-        pop = self.leases.popleft
-        self.running = tuple([pop() for _ in range(min(self.window, len(self.leases)))])
+        self.running = tuple(self.leases[: self.window])
+        del self.leases[: self.window]
         self.version = version
         self.phase = "running"
 
@@ -74,7 +73,7 @@ class Member:
 
     def forget_from(self, total: int) -> None:
         """Batches ``total`` and later do not exist."""
-        self.leases = deque(batch for batch in self.leases if batch < total)
+        self.leases = [batch for batch in self.leases if batch < total]
         self.running = tuple(batch for batch in self.running if batch < total)
 
     def surrender(self) -> tuple[int, ...]:

@@ -65,6 +65,8 @@ class Roster:
 
     def move(self, member: Member, clock: int) -> None:
         """An active member's clock becomes ``clock``, or the floor if that is higher."""
-        clock = max(clock, self.floor.clock)
-        self.floor.tick(member.clock, clock)
+        floor = self.floor
+        if clock < floor.clock:
+            clock = floor.clock
+        floor.tick(member.clock, clock)
         member.clock = clock

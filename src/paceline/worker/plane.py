@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 
 import torch
 
+from paceline.values import lean
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassPlan:
@@ -33,6 +35,7 @@ class PassPlan:
     split: bool = True
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
     """Permission to compute ``batches`` as window number ``clock`` on parameters of ``version``.
@@ -49,6 +52,7 @@ class Window:
     pull_s: float = 0.0
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
     """A finished window. ``weight`` 0: nothing was computed. ``unit``: as used on its losses.
@@ -62,6 +66,7 @@ class Contribution:
     total: int | None = None
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What became of a window: returned (in public form) by ``Worker.step``.
@@ -83,6 +88,7 @@ class Outcome:
     received_bytes: int = 0
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
     """Where the group stands: ``progress`` counts loader batches committed by all workers."""

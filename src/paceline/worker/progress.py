@@ -20,10 +20,11 @@ class ScheduledPass:
         self._rank, self._world_size = (rank, world_size) if plan.split else (0, 1)
         self._leased_updates = 0
         self._outstanding: list[int] = []
+        self._window = self._batches(0)
 
     def window(self) -> tuple[int, ...]:
         """This rank's batches of the current update; empty if it has none."""
-        return self._batches(self.update)
+        return self._window
 
     def exhausted(self) -> bool:
         """Whether no worker has a batch of the current update, as far as ``total`` is known."""
@@ -35,13 +36,15 @@ class ScheduledPass:
         """How many batches the current window turned out to have, ``total`` being what is known now."""
         if total is not None:
             self._total = total
-        return len(self.window())
+            self._window = self._batches(self.update)
+        return len(self._window)
 
     def advance(self) -> None:
         """The current update is decided."""
-        done = self.window()
+        done = self._window
         self._outstanding = [batch for batch in self._outstanding if batch not in done]
         self.update += 1
+        self._window = self._batches(self.update)
 
     def leases(self) -> list[int]:
         """Batches not named before, so that up to ``depth`` undecided ones are known ahead."""

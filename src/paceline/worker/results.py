@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import bad_value
+from paceline.values import lean
 
 
+@lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
     """What became of one micro-batch, and of its window if this one ended it.

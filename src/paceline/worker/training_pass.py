@@ -96,7 +96,7 @@ class TrainingPass:
         in_hand.stepped = True
         if counted > 0:
             self._backward(loss, counted, window)
-            window.add(counted, in_hand.samples, float(loss.detach()))
+            window.add(counted, in_hand.samples, loss.item())
         self._hold(in_hand)
         if not window.complete:
             self._parts.phases.enter("user")
