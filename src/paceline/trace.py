@@ -13,8 +13,9 @@ This module encodes and decodes; it opens no file and reads no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -144,8 +145,31 @@ _TYPES: dict[str, type[Any]] = {
         events.WakeAt,
     )
 }  # fmt: skip
-_TAGS = {cls: tag for tag, cls in _TYPES.items()}
 _COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Form:
+    """How one type is written: ``read`` gets its columns; ``times`` and ``figures`` are places."""
+
+    tag: str
+    read: Callable[[Any], tuple[Any, ...]]
+    times: tuple[int, ...]
+    figures: tuple[int, ...]
+
+
+def _form(tag: str, names: list[str]) -> _Form:
+    assert len(names) > 1, f"{tag}: attrgetter gives no tuple for one column"
+    places = list(enumerate(names, start=1))
+    return _Form(
+        tag=tag,
+        read=attrgetter(*names),
+        times=tuple(place for place, name in places if name.endswith("_s")),
+        figures=tuple(place for place, name in places if name in ("loss", "norm")),
+    )
+
+
+_FORMS = {cls: _form(tag, _COLUMNS[tag]) for tag, cls in _TYPES.items()}
 _encoder = msgspec.json.Encoder()
 
 
@@ -158,10 +182,17 @@ def header(*, role: Literal["worker", "server"], rank: int, time_s: float) -> He
 
 
 def encode(record: Record) -> bytes:
-    """The record as one line, newline included. Times are kept to the microsecond."""
-    cls = type(record)
-    tag = _TAGS[cls]
-    values = [tag, *[_short(name, getattr(record, name)) for name in _COLUMNS[tag]]]
+    """The record as one line, newline included.
+
+    Times to the microsecond, ``loss`` and ``norm`` to seven digits: they are for people. Every other
+    number exactly, or a replay would decide otherwise.
+    """
+    form = _FORMS[type(record)]
+    values = [form.tag, *form.read(record)]
+    for place in form.times:
+        values[place] = round(values[place], 6)
+    for place in form.figures:
+        values[place] = _seven_digits(values[place])
     return _encoder.encode(values) + b"\n"
 
 
@@ -184,13 +215,5 @@ def decode_lines(lines: Iterable[bytes]) -> Iterator[Record]:
         yield decode(line)
 
 
-def _short(name: str, value: Any) -> Any:
-    """Times to the microsecond, ``loss`` and ``norm`` to seven digits: they are for people.
-
-    Every other number exactly, or a replay would decide otherwise.
-    """
-    if type(value) is not float:
-        return value
-    if name.endswith("_s"):
-        return round(value, 6)
-    return float(f"{value:.7g}") if name in ("loss", "norm") else value
+def _seven_digits(value: float | None) -> float | None:
+    return value if value is None else float(f"{value:.7g}")

@@ -39,7 +39,8 @@ def _total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     kinds = set(map(_kind, gradients))
     if len(kinds) == 1 and not gradients[0].is_sparse:
         norms: tuple[torch.Tensor, ...] = torch._foreach_norm(gradients)
-        return torch.linalg.vector_norm(torch.stack(norms))
+        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return total
     return get_total_norm([_values(gradient) for gradient in gradients])
 
 
