@@ -138,6 +138,12 @@ def is_joint(strategy: Strategy) -> bool:
     return not isinstance(strategy, SSP) or strategy.staleness == 0
 
 
+def needs_everyone(strategy: Strategy) -> bool:
+    """Whether an update is of all workers, and the run ends when one is lost."""
+    halts = not isinstance(strategy, Sync) or strategy.on_death == "stop"
+    return is_joint(strategy) and not isinstance(strategy, Backup) and halts
+
+
 def _number(text: str, part: str) -> float:
     try:
         return float(part)

@@ -70,7 +70,7 @@ class StandIn:
         optimizer = options.pop("optimizer", ("SGD", {"lr": 0.1}))
         name, hyper = optimizer
         groups = hyper if isinstance(hyper, list) else [hyper]
-        options = {"clip_norm": None, "state": None, **options}
+        options = {"clip_norm": None, "state": None, "bucket_bytes": 64, **options}
         of_group = options.pop("of_group", [0] * len(values))
         return messages.Open(
             strategy=strategy,

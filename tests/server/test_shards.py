@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from paceline.errors import UsageError
-from paceline.server.shards import Gradients, Part, Shard
+from paceline.gradients.buckets import buckets_of
+from paceline.server.joint import Gradients, Part
+from paceline.server.shards import Shard, Update
 from paceline.server.tiles import Pieces
 from paceline.transport.messages import OptimizerSpec
 from server.stand_in import _layout
@@ -68,13 +70,19 @@ class OnServer:
         return Part(gradients=held, used=bytes(g is not None for g in gradients), norm=norm)
 
     def apply(self, *gradients: list[Any], divisor: float = 1.0, **options: Any) -> Any:
-        options = {"lr_scale": 1.0, "clip_norm": None, **options}
-        target = options.pop("target", self.pieces)
+        lr_scale = options.pop("lr_scale", 1.0)
         parts = [self.part(g) for g in gradients]
+        [applied] = self.update([(parts, divisor, lr_scale)], **options)
+        return applied
+
+    def update(self, updates: list[tuple[list[Part], float, float]], **options: Any) -> Any:
+        target = options.pop("target", self.pieces)
         applied = self.shard.apply(
-            parts, source=self.pieces, target=target, divisor=divisor, **options
-        )
-        self.pieces = target if applied.applied else self.pieces
+            [Update(parts=p, divisor=d, lr_scale=s) for p, d, s in updates],
+            source=self.pieces, target=target, **{"clip_norm": None, **options},
+        )  # fmt: skip
+        if any(one.applied for one in applied):
+            self.pieces = target
         return applied
 
     def empty(self) -> Pieces:
@@ -221,6 +229,58 @@ def test_a_state_that_differs_between_parameters_is_gone_on_from() -> None:
         optimizer.step()
         on_server.apply(values(7 + step))
     assert_same_bits(on_server.parameters, parameters)
+
+
+@pytest.mark.parametrize("tile_bytes", [64, 192, 2**20])
+@pytest.mark.parametrize("bucket_bytes", [64, 128, 2**20])
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_sums_begun_while_backward_still_ran_have_the_same_bits(
+    tile_bytes: int, bucket_bytes: int, clip_norm: float | None
+) -> None:
+    hyper = {"lr": 0.1, "momentum": 0.9}
+    options = {"tile_bytes": tile_bytes, "bucket_bytes": bucket_bytes}
+    ahead, at_once = OnServer("SGD", [hyper], **options), OnServer("SGD", [hyper], **options)
+    buckets = len(buckets_of(ahead.layout, bucket_bytes))
+    for step in range(3):
+        pushes = [values(10 * step + rank) for rank in range(3)]
+        parts = [ahead.part(push) for push in pushes]
+        for filled in range(1, min(buckets, 1 + step) + 1):
+            ahead.shard.sum_ahead([part.gradients for part in parts], filled)
+        ahead.update([(parts, 3.0, 1.0)], clip_norm=clip_norm)
+        at_once.apply(*pushes, divisor=3.0, clip_norm=clip_norm)
+        assert_same_bits(ahead.parameters, at_once.parameters)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_updates_that_go_through_memory_together_are_one_after_the_other(
+    name: str, clip_norm: float | None
+) -> None:
+    hyper = {"lr": 0.1, "momentum": 0.9} if name == "SGD" else {"lr": 0.1}
+    together, apart = OnServer(name, [hyper]), OnServer(name, [hyper])
+    pushes: list[Any] = [values(seed) for seed in range(3)]
+    pushes[1][2] = None
+    scales = (1.0, 0.25, 0.5)
+    updates = [
+        ([together.part(push)], 2.0, scale) for push, scale in zip(pushes, scales, strict=True)
+    ]
+    applied = together.update(updates, clip_norm=clip_norm, target=together.empty())
+    for push, scale, outcome in zip(pushes, scales, applied, strict=True):
+        alone = apart.apply(push, divisor=2.0, lr_scale=scale, clip_norm=clip_norm)
+        assert outcome == alone
+    assert_same_bits(together.parameters, apart.parameters)
+
+
+def test_an_update_among_others_whose_norm_overflows_is_skipped_alone() -> None:
+    huge = [torch.full(shape, 1e30) for shape in SHAPES]
+    together, apart = OnServer("SGD", [{"lr": 0.1}]), OnServer("SGD", [{"lr": 0.1}])
+    pushes = [huge, values(1), huge, values(2)]
+    updates = [([together.part(push)], 1.0, 1.0) for push in pushes]
+    applied = together.update(updates, clip_norm=1.0, target=together.empty())
+    assert [one.applied for one in applied] == [False, True, False, True]
+    for push in pushes:
+        apart.apply(push, clip_norm=1.0)
+    assert_same_bits(together.parameters, apart.parameters)
 
 
 def test_a_sum_that_overflows_changes_nothing() -> None:

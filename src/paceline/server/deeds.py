@@ -15,10 +15,11 @@ from typing import Any
 
 from paceline import events
 from paceline.policy import Coordinator
+from paceline.server.joint import Part
 from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group
 from paceline.server.seats import Seat
-from paceline.server.shards import Part, Shard
+from paceline.server.shards import Applied, Shard, Update
 from paceline.server.versions import Versions
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
@@ -42,15 +43,17 @@ class Verdict:
 
 
 class Deeds:
-    """Does what the policy orders. ``wake()``: to be called at the times that it asks for.
+    """Does what the policy orders. ``sums_ahead``: every round is of all workers, or of none.
 
-    ``late``: each rank's pushes that came too late for their round.
+    ``wake()``: to be called at the times that it asks for. ``late``: each rank's pushes that came
+    too late for their round.
     """
 
     def __init__(
         self,
         *,
         coordinator: Coordinator,
+        sums_ahead: bool,
         shard: Shard,
         versions: Versions,
         clip_norm: float | None,
@@ -72,6 +75,8 @@ class Deeds:
         self._shown_s = 0.0
         self._show_due = False
         self._bad = ""
+        self._due: list[events.Update] = []
+        self._sums_ahead = sums_ahead
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,
@@ -85,13 +90,17 @@ class Deeds:
     def carry_out(self, orders: Sequence[events.Order]) -> None:
         """Carry out the orders of one fact, in their order.
 
-        Leases come first, so that they travel with whatever reply the same fact brings about.
+        Leases come first, so that they travel with whatever reply the same fact brings about. Updates
+        are put off until it is quiet, or something depends on them: those of pushes that are waiting
+        together go through memory together.
         """
         self._bad = self._bad_pushes()
         for order in orders:
             if isinstance(order, events.Lease):
                 self._seats[order.rank].leases.extend(order.batches)
         for order in orders:
+            if not isinstance(order, events.Update | events.WakeAt):
+                self.catch_up()
             self._deeds[type(order)](order)
 
     def check(self, push: messages.Push) -> None:
@@ -117,6 +126,7 @@ class Deeds:
 
     def latest(self, seat: Seat) -> None:
         """The latest version, beside the one that the worker has."""
+        self.catch_up()
         rank = seat.member.rank
         latest = messages.Latest(
             version=self._coordinator.version, parameters_fd=self._versions.lend(rank)
@@ -129,15 +139,30 @@ class Deeds:
 
     def state(self, seat: Seat) -> None:
         """The optimizer's state."""
+        self.catch_up()
         self._group.reply(seat.member.rank, messages.State(state=self._shard.state()))
 
     def vacate(self, rank: int) -> None:
         """Unmap the region of a worker that is gone, unless a push in it is still to be decided."""
+        self.catch_up()
         self._versions.take_back(rank)
         seat = self._seats.get(rank)
         if seat is not None and seat.push is None:
             del self._seats[rank]
             seat.mapped.region.close()
+
+    def sum_ahead(self) -> None:
+        """Sum what every worker has filled, if the next update is sure to be theirs together."""
+        seats = [self._seats[rank] for rank in sorted(self._seats)]
+        filled = min(seat.filled for seat in seats)
+        if filled and self._sums_ahead:
+            self._shard.sum_ahead([seat.mapped.gradients for seat in seats], filled)
+
+    def catch_up(self) -> None:
+        """Apply the updates that were put off."""
+        if self._due:
+            due, self._due = self._due, []
+            self._apply(due)
 
     def close(self) -> None:
         """Let go of the versions, end the threads."""
@@ -168,36 +193,37 @@ class Deeds:
         self._group.reply(order.rank, started)
 
     def _update(self, order: events.Update) -> None:
+        for rank in order.ranks:
+            self._take_groups(self._seats[rank])
+        self._due.append(order)
+        self._loop.when_quiet(self.catch_up)
+
+    def _apply(self, orders: Sequence[events.Update]) -> None:
         started_s = self._loop.clock_s()
-        seats = [self._seats[rank] for rank in order.ranks]
-        for seat in seats:
-            self._take_groups(seat)
         room = self._versions.room()
-        applied = self._shard.apply(
-            [_part(seat) for seat in seats if seat.push and seat.push.weight > 0],
-            source=self._versions.current.pieces, target=room.pieces,
-            divisor=order.divisor, lr_scale=order.lr_scale, clip_norm=self._clip_norm,
+        outcomes = self._shard.apply(
+            [self._as_ordered(order) for order in orders],
+            source=self._versions.current.pieces, target=room.pieces, clip_norm=self._clip_norm,
         )  # fmt: skip
-        if applied.applied:
+        if any(outcome.applied for outcome in outcomes):
             self._versions.publish(room)
-        verdict = Verdict(
-            applied=applied.applied,
-            kind="" if applied.applied else "non-finite",
-            reason=order.reason if applied.applied else OVERFLOW,
-            version=order.version,
-            progress=order.progress,
-            norm=applied.norm if applied.applied else None,
-            started_s=started_s,
-            applied_s=self._loop.clock_s() - started_s,
-        )
-        for seat, lag in zip(seats, order.lags, strict=True):
-            self._decide(seat, verdict, lag)
-        self._samples += order.weight
+        applied_s = (self._loop.clock_s() - started_s) / len(orders)
+        for order, outcome in zip(orders, outcomes, strict=True):
+            verdict = _verdict(order, outcome, started_s, applied_s)
+            for rank, lag in zip(order.ranks, order.lags, strict=True):
+                self._decide(self._seats[rank], verdict, lag)
+            self._samples += order.weight
         self._progressed()
+
+    def _as_ordered(self, order: events.Update) -> Update:
+        seats = [self._seats[rank] for rank in order.ranks]
+        parts = [_part(seat) for seat in seats if seat.push and seat.push.weight > 0]
+        return Update(parts=parts, divisor=order.divisor, lr_scale=order.lr_scale)
 
     def _drop(self, order: events.Drop) -> None:
         seat = self._seats[order.rank]
         self._take_groups(seat)
+        self._shard.forget_sums()
         self.late[order.rank] += order.kind == "late"
         named = f"{order.reason} ({self._bad})" if order.kind == "non-finite" else order.reason
         verdict = Verdict(
@@ -237,7 +263,7 @@ class Deeds:
     # --------------------------------------------------------------------------------- details
 
     def _decide(self, seat: Seat, verdict: Verdict, lag: int) -> None:
-        seat.push = None
+        seat.push, seat.filled = None, 0
         rank = seat.member.rank
         if seat.member.state != "live":
             self.vacate(rank)
@@ -254,10 +280,11 @@ class Deeds:
     def _take_groups(self, seat: Seat) -> None:
         """Hyper-parameters hold from the push on that brought them, also if it is dropped."""
         if seat.push is not None and seat.push.groups is not None:
+            self.catch_up()
             self._shard.set_groups(seat.push.groups)
 
     def _bad_pushes(self) -> str:
-        bad = [(rank, seat.push.bad) for rank, seat in self._seats.items() if seat.push]
+        bad = [(rank, seat.bad) for rank, seat in self._seats.items() if seat.push]
         return ", ".join(f"rank {rank}: {name!r}" for rank, name in sorted(bad) if name)
 
     def _progressed(self) -> None:
@@ -274,6 +301,20 @@ class Deeds:
                 live=len(list(self._group.live())), samples=self._samples,
             )
         )  # fmt: skip
+
+
+def _verdict(order: events.Update, outcome: Applied, started_s: float, applied_s: float) -> Verdict:
+    applied = outcome.applied
+    return Verdict(
+        applied=applied,
+        kind="" if applied else "non-finite",
+        reason=order.reason if applied else OVERFLOW,
+        version=order.version,
+        progress=order.progress,
+        norm=outcome.norm if applied else None,
+        started_s=started_s,
+        applied_s=applied_s,
+    )
 
 
 def _part(seat: Seat) -> Part:

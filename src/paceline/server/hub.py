@@ -23,6 +23,7 @@ from paceline.transport.messages import (
     Beat,
     Bye,
     Fetch,
+    Filled,
     Gather,
     Gone,
     Hello,
@@ -47,6 +48,9 @@ class Plane(Protocol):
 
     def handle(self, member: Member, request: Any) -> None:
         """One of PLANE_REQUESTS came from ``member``, whose region is now the server's."""
+
+    def filled(self, member: Member, filled: Filled) -> None:
+        """Some of ``member``'s buckets are full."""
 
     def heard(self, member: Member) -> None:
         """A heartbeat came."""
@@ -151,6 +155,8 @@ class Hub:
             raise FrameError(f"{type(message).__name__} before Hello")
         elif connection is member.control and isinstance(message, Beat):
             self._beat(member, message)
+        elif connection is member.data and isinstance(message, Filled):
+            self._filled(member, message)
         elif connection is member.data and not member.owed:
             self._request(member, message)
         else:
@@ -173,6 +179,10 @@ class Hub:
             self._plane_of_run().handle(member, request)
         else:
             raise FrameError(f"unexpected {member.owed}")
+
+    def _filled(self, member: Member, filled: Filled) -> None:
+        if self._plane is not None and member.state == "live" and self._group.halted is None:
+            self._plane.filled(member, filled)
 
     def _plane_of_run(self) -> Plane:
         assert self._door.greeting is not None

@@ -1,7 +1,8 @@
 """The server's one thread of control: sockets, process deaths and timers, served in a fixed order.
 
 In each turn everything *urgent* that is ready is served first (heartbeats, deaths, newcomers), then
-timers that are due, then *one* other source. So a deadline is never judged before the heartbeats
+timers that are due, then *one* other source, then, if there was none, what was put off until it is
+quiet. So a deadline is never judged before the heartbeats
 that came in time were read, however long the update before took. Nothing here knows what is served.
 """
 
@@ -37,6 +38,7 @@ class Loop:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = itertools.count(1)
         self._running = True
+        self._when_quiet: Callable[[], None] | None = None
 
     def add(self, fd: int, on_ready: Callable[[int], None], *, urgent: bool) -> Source:
         """Call ``on_ready(events)`` whenever ``fd`` can be read."""
@@ -59,6 +61,10 @@ class Loop:
         """Call ``action`` once, at ``time_s`` or as soon after it as possible."""
         heapq.heappush(self._timers, (time_s, next(self._serial), action))
 
+    def when_quiet(self, action: Callable[[], None]) -> None:
+        """Call ``action`` once, as soon as no other source is ready."""
+        self._when_quiet = action
+
     def stop(self) -> None:
         """End ``run`` after the current turn."""
         self._running = False
@@ -79,13 +85,19 @@ class Loop:
             elif source.active:
                 source.on_ready(events)
         self._run_due_timers()
-        self._serve_one(patient)
+        if patient:
+            self._serve_one(patient)
+        elif self._when_quiet is not None:
+            action, self._when_quiet = self._when_quiet, None
+            action()
 
     def close(self) -> None:
         """Release the selector (not the sources)."""
         self._selector.close()
 
     def _patience_s(self) -> float | None:
+        if self._when_quiet is not None:
+            return 0.0
         if not self._timers:
             return None
         return max(0.0, self._timers[0][0] - self.clock_s())

@@ -12,7 +12,8 @@ import torch
 
 from paceline.errors import MismatchError, UsageError, bad_value
 from paceline.gradients.layout import FlatLayout, layout_of
-from paceline.server.shards import Gradients, Shard
+from paceline.server.joint import Gradients
+from paceline.server.shards import Shard
 from paceline.transport.messages import Open, Tensor
 from paceline.transport.shared_memory import Region
 
@@ -58,13 +59,14 @@ def build_shard(opening: Open, layout: FlatLayout) -> Shard:
     groups = [tensor.group for tensor in opening.manifest]
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     return Shard(
-        layout=layout, spec=opening.optimizer, groups=groups, state=opening.state, threads=threads
-    )
+        layout=layout, spec=opening.optimizer, groups=groups, state=opening.state, threads=threads,
+        bucket_bytes=opening.bucket_bytes,
+    )  # fmt: skip
 
 
 def check_same(first: Open, other: Open, rank: int) -> None:
     """Workers have compared in detail; a difference that is left must not reach shared memory."""
-    for field in ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes"):
+    for field in ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes", "bucket_bytes"):
         if getattr(first, field) != getattr(other, field):
             raise MismatchError(
                 f"{field} of rank {rank} is not rank 0's. Give every rank the same."

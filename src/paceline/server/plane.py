@@ -24,10 +24,12 @@ from paceline.server.members import Group, Member
 from paceline.server.opening import build_shard, check_same, layout_for, map_region
 from paceline.server.seats import Refusals, Seat
 from paceline.server.versions import Versions
-from paceline.strategies import parse_strategy
+from paceline.strategies import needs_everyone, parse_strategy
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Hello, Notice, Open, Stop
+
+BROKEN = "a backward pass that broke off, half sent"
 
 
 class ServerPlane:
@@ -63,6 +65,12 @@ class ServerPlane:
         else:
             seat.asked_s = self._now_s()
             self._requests[type(request)](seat, request)
+
+    def filled(self, member: Member, filled: messages.Filled) -> None:
+        """Some of ``member``'s buckets are full."""
+        if (seat := self._seats.get(member.rank)) is not None:
+            seat.filled = filled.buckets
+            self._deeds.sum_ahead()
 
     def heard(self, member: Member) -> None:
         """``member`` is alive."""
@@ -120,13 +128,15 @@ class ServerPlane:
             check_same(first, opening, rank)
             mapped = map_region(opening, member.pid, layout)
             self._seats[rank] = Seat(member=member, mapped=mapped)
+        strategy = parse_strategy(first.strategy)
         self._coordinator = Coordinator(
-            strategy=parse_strategy(first.strategy),
+            strategy=strategy,
             world_size=self._hello.world_size,
             evict_after_s=self._hello.evict_after_s,
         )
         self._deeds = Deeds(
             coordinator=self._coordinator,
+            sums_ahead=needs_everyone(strategy),
             shard=build_shard(first, layout),
             versions=Versions(self._seats[0].mapped.region.memory),
             clip_norm=first.clip_norm,
@@ -169,24 +179,27 @@ class ServerPlane:
         seat.push = push
         if push.total is not None and seat.wish is not None:
             self._request(seat, msgspec.structs.replace(seat.wish, total=push.total))
-        self._judge(seat, push)
+        broken = push.weight == 0 and seat.filled > 0  # part of it may be in the sum already
+        self._judge(seat, BROKEN if broken else push.bad)
         self._feed(
             events.Push(
-                time_s=seat.asked_s, rank=seat.member.rank, weight=push.weight, unit=push.unit,
-                finite=not push.bad, stop=push.stop,
+                time_s=seat.asked_s, rank=seat.member.rank,
+                weight=push.unit if broken else push.weight, unit=push.unit,
+                finite=not push.bad and not broken, stop=push.stop,
             )
         )  # fmt: skip
 
-    def _judge(self, seat: Seat, push: messages.Push) -> None:
+    def _judge(self, seat: Seat, bad: str) -> None:
         """Name whose gradient of what is not finite: each time in the trace, once to the user."""
         rank = seat.member.rank
-        if not push.bad:
+        seat.bad = bad
+        if not bad:
             self._refusals.finite(rank)
             return
-        text = f"{seat.member} pushed a gradient of {push.bad!r} that is not finite"
+        text = f"{seat.member} pushed a gradient of {bad!r} that is not finite"
         note = trace.Note(time_s=seat.asked_s, kind="non-finite", rank=rank, text=text)
         self._recorder.write(note)
-        if self._refusals.refused(rank, push.bad):
+        if self._refusals.refused(rank, bad):
             self._group.show(Notice(kind="info", rank=rank, text=text))
 
     def _read(self, seat: Seat, _request: messages.Read) -> None:

@@ -17,7 +17,8 @@ class Seat:
     """One worker's place at the server plane.
 
     ``wish``: what it said of its pass. ``leases``: batches leased to it that it has not been told
-    of. ``push``: the one that is not decided yet. ``asked_s``: when its last request came.
+    of. ``push``: the one that is not decided yet; ``filled``: how many of its buckets were full
+    before it came, ``bad``: what in it is not finite. ``asked_s``: when its last request came.
     """
 
     member: Member
@@ -25,6 +26,8 @@ class Seat:
     wish: OpenPass | None = None
     leases: list[int] = field(default_factory=list)
     push: Push | None = None
+    filled: int = 0
+    bad: str = ""
     asked_s: float = 0.0
 
     def take_leases(self) -> list[int]:

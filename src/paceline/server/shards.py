@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite, sqrt
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from paceline.gradients.layout import FlatLayout
 from paceline.server.crew import Crew
+from paceline.server.joint import Ahead, Gradients, Joint, Part, joined
 from paceline.server.steppers import (
     State,
     Stepper,
@@ -32,22 +32,14 @@ from paceline.server.tiles import TILE_BYTES, Pieces, Tile, cut, is_elementwise,
 from paceline.transport.messages import OptimizerSpec
 
 
-class Gradients:
-    """One worker's gradients in its ``memory``: seen tile by tile, and parameter by parameter."""
-
-    def __init__(self, layout: FlatLayout, memory: torch.Tensor) -> None:
-        self.pieces = Pieces(memory)
-        self.views = layout.views(memory)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """One push as it goes into an update. ``used``: one byte a parameter, 1 if it has a gradient;
-    ``norm``: of the gradient pushed, inf if not known."""
+class Update:
+    """The sum of ``parts``, in this order, over ``divisor``, stepped with learning rates times
+    ``lr_scale``. The first part's gradients are overwritten."""
 
-    gradients: Gradients
-    used: bytes
-    norm: float = float("inf")
+    parts: Sequence[Part]
+    divisor: float
+    lr_scale: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,17 +48,6 @@ class Applied:
 
     norm: float
     applied: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Joint:
-    """The parts of one update. ``gradients``: of each part, tile by tile; their sum lands in the
-    first part's. ``used``: by any part."""
-
-    parts: Sequence[Part]
-    gradients: Sequence[list[torch.Tensor]]
-    divisor: float
-    used: bytes
 
 
 class Shard:
@@ -85,6 +66,7 @@ class Shard:
         state: bytes | None = None,
         threads: int = 1,
         tile_bytes: int = TILE_BYTES,
+        bucket_bytes: int = TILE_BYTES,
     ) -> None:
         self._layout = layout
         self._name = spec.name
@@ -92,6 +74,7 @@ class Shard:
         self._hyper = hyperparameters(spec)
         self._crew = Crew(threads)
         self._tile_bytes = tile_bytes
+        self._ahead = Ahead(layout, bucket_bytes)
         states: dict[int, State] = {} if state is None else _load(state)
         self._tiles: tuple[Tile, ...] = cut(
             layout, groups, tile_bytes=tile_bytes,
@@ -125,57 +108,78 @@ class Shard:
         for tile, stepper in zip(self._tiles, self._steppers, strict=True):
             stepper.set_hyper(self._hyper[tile.group])
 
+    def sum_ahead(self, gradients: Sequence[Gradients], filled: int) -> None:
+        """Every worker of the round has filled its first ``filled`` buckets: sum them now.
+
+        ``gradients``: of all parts of the next update, in its order.
+        """
+        self._ahead.sum(gradients, filled, self._share)
+
+    def forget_sums(self) -> None:
+        """The round that was summed ahead is not applied."""
+        self._ahead.take()
+
     def apply(
         self,
-        parts: Sequence[Part],
+        updates: Sequence[Update],
         *,
         source: Pieces,
         target: Pieces,
-        divisor: float,
-        lr_scale: float,
         clip_norm: float | None,
-    ) -> Applied:
-        """One optimizer step from the parameters ``source`` to ``target``, which may be the same.
+    ) -> list[Applied]:
+        """One optimizer step after the other from the parameters ``source`` to ``target``, which may
+        be the same. What became of each; ``target`` holds something if any was applied.
 
-        The gradient is the sum of ``parts``, in this order, over ``divisor``; the first part's is
-        overwritten. ``lr_scale`` multiplies every group's learning rate for this step only. If the
-        sum overflowed, or a norm to clip by did, nothing changes.
+        An update whose sum overflowed, or whose norm to clip by did, changes nothing.
         """
-        used = bytes(map(any, zip(*(part.used for part in parts), strict=True)))
-        self._separate(used)
-        gradients = [part.gradients.pieces.of(self._tiles) for part in parts]
-        joint = _Joint(parts=parts, gradients=gradients, divisor=divisor, used=used)
-        move = partial(self._move, source.of(self._tiles), target.of(self._tiles), joint, lr_scale)
-        if clip_norm is None and isfinite(sum(part.norm for part in parts)):
-            return self._in_one_go(joint, move)
-        return self._in_two(joint, move, clip_norm)
+        for update in updates:
+            self._separate(joined(update.parts))
+        edges = self._ahead.take()
+        joints = [Joint(u.parts, u.divisor, self._tiles, edges) for u in updates]
+        if clip_norm is None and all(isfinite(joint.bound) for joint in joints):
+            scales = [update.lr_scale for update in updates]
+            return self._in_one_go(joints, scales, source, target)
+        applied: list[Applied] = []
+        for joint, update in zip(joints, updates, strict=True):
+            begun = any(one.applied for one in applied)
+            move = self._move(joint, update.lr_scale, target if begun else source, target)
+            applied.append(self._in_two(joint, move, clip_norm))
+        return applied
 
     def close(self) -> None:
         """End its threads, let go of the parameters."""
         self._crew.close()
         self._tiles, self._steppers = (), []
 
-    def _in_one_go(self, joint: _Joint, move: Callable[[int], None]) -> Applied:
-        """The norms of the parts bound the sum: it cannot have overflowed anywhere."""
-        squares = [0.0] * len(self._tiles)
+    def _in_one_go(
+        self, joints: list[Joint], scales: list[float], source: Pieces, target: Pieces
+    ) -> list[Applied]:
+        """The norms of the parts bound each sum: it cannot have overflowed anywhere."""
+        squares = [[0.0] * len(self._tiles) for _ in joints]
+        moves = [
+            self._move(joint, scale, target if number else source, target)
+            for number, (joint, scale) in enumerate(zip(joints, scales, strict=True))
+        ]
 
         def job(number: int) -> None:
-            self._join(joint, number)
-            if len(joint.parts) > 1:
-                squares[number] = self._square(joint, number)
-            move(number)
+            for joint, move, own in zip(joints, moves, squares, strict=True):
+                joint.join(number)
+                if not joint.alone:
+                    own[number] = joint.square(number)
+                move(number)
 
-        self._all_tiles(job)
-        alone = len(joint.parts) == 1
-        norm = joint.parts[0].norm / joint.divisor if alone else sqrt(sum(squares))
-        return Applied(norm=norm, applied=True)
+        self._share(job, len(self._tiles))
+        return [
+            Applied(norm=joint.norm if joint.alone else sqrt(sum(own)), applied=True)
+            for joint, own in zip(joints, squares, strict=True)
+        ]
 
     def _in_two(
-        self, joint: _Joint, move: Callable[[int], None], clip_norm: float | None
+        self, joint: Joint, move: Callable[[int], None], clip_norm: float | None
     ) -> Applied:
         """First the whole gradient, then the step: it may have to be scaled, or skipped."""
-        self._all_tiles(partial(self._join, joint))
-        gradients = self._used_views(joint)
+        self._share(joint.join, len(self._tiles))
+        gradients = joint.views()
         total = self._norm(gradients)
         norm = float(total)
         if not isfinite(norm) and (clip_norm is not None or not _all_finite(gradients)):
@@ -183,46 +187,25 @@ class Shard:
 
         def job(number: int) -> None:
             if clip_norm is not None:
-                _scale(joint.gradients[0][number], clip_norm, total)
+                _scale(joint.gradients[number], clip_norm, total)
             move(number)
 
-        self._all_tiles(job)
+        self._share(job, len(self._tiles))
         return Applied(norm=norm, applied=True)
 
-    def _join(self, joint: _Joint, number: int) -> None:
-        first, *others = (gradients[number] for gradients in joint.gradients)
-        for other in others:
-            first.add_(other)
-        if joint.divisor != 1:
-            first.div_(joint.divisor)
-
     def _move(
-        self,
-        source: list[torch.Tensor],
-        target: list[torch.Tensor],
-        joint: _Joint,
-        lr_scale: float,
-        number: int,
-    ) -> None:
-        """The tile's new version: the old one, stepped if any part has a gradient for it."""
-        parameter = target[number]
-        if target is not source:
-            parameter.copy_(source[number])
-        if joint.used[self._tiles[number].places[0]]:
-            self._steppers[number].step(parameter, joint.gradients[0][number], lr_scale)
+        self, joint: Joint, lr_scale: float, source: Pieces, target: Pieces
+    ) -> Callable[[int], None]:
+        """What makes a tile's new version: the old one, stepped if there is a gradient for it."""
+        old, new = source.of(self._tiles), target.of(self._tiles)
 
-    def _square(self, joint: _Joint, number: int) -> float:
-        if not joint.used[self._tiles[number].places[0]]:
-            return 0.0
-        gradient = joint.gradients[0][number]
-        if self._tiles[number].slot is None:
-            return float(torch.dot(gradient, gradient))
-        wide = torch.promote_types(gradient.dtype, torch.float32)
-        return float(torch.linalg.vector_norm(gradient, dtype=wide)) ** 2
+        def move(number: int) -> None:
+            if new is not old:
+                new[number].copy_(old[number])
+            if joint.has(number):
+                self._steppers[number].step(new[number], joint.gradients[number], lr_scale)
 
-    def _used_views(self, joint: _Joint) -> list[torch.Tensor]:
-        views = joint.parts[0].gradients.views
-        return [view for view, used in zip(views, joint.used, strict=True) if used]
+        return move
 
     def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
         """The norm that ``torch.nn.utils.get_total_norm`` computes, its terms side by side."""
@@ -236,9 +219,6 @@ class Shard:
         self._share(job, len(gradients))
         total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
         return total
-
-    def _all_tiles(self, job: Callable[[int], None]) -> None:
-        self._share(job, len(self._tiles))
 
     def _share(self, job: Callable[[int], None], count: int) -> None:
         """Side by side if there is enough to do for that to pay."""

@@ -126,7 +126,8 @@ class Open(Message, frozen=True, kw_only=True):
     ``region_fd``: descriptor, in the sender's process, of its shared-memory region of
     ``region_bytes`` for gradients, laid out as :class:`paceline.gradients.layout.FlatLayout` says
     for ``manifest``. Rank 0's holds the initial parameters, laid out alike, until the reply;
-    ``state`` is the optimizer's ``state_dict`` if it already has any.
+    ``state`` is the optimizer's ``state_dict`` if it already has any. ``bucket_bytes``: what
+    :func:`paceline.gradients.buckets.buckets_of` is given.
     """
 
     strategy: str
@@ -135,6 +136,7 @@ class Open(Message, frozen=True, kw_only=True):
     clip_norm: float | None
     region_fd: int
     region_bytes: int
+    bucket_bytes: int
     state: bytes | None
 
 
@@ -217,6 +219,15 @@ class Push(Message, frozen=True, kw_only=True):
     groups: list[dict[str, Any]] | None
 
 
+class Filled(Message, frozen=True, kw_only=True):
+    """In the window's last backward the first ``buckets`` buckets are full. No reply.
+
+    Their gradients are the server's to read and sum from now on.
+    """
+
+    buckets: int
+
+
 class Decided(Message, frozen=True, kw_only=True):
     """What became of the push. ``norm``: of the gradient applied, None if dropped.
 
@@ -282,7 +293,7 @@ class Progress(Message, frozen=True, kw_only=True):
 
 AnyMessage = (
     Hello | Welcome | Stop | Abort | Beat | Gather | Gathered | Bye | Gone
-    | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Push | Decided
+    | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Filled | Push | Decided
     | Read | Latest | Fetch | State | Notice | Progress
 )  # fmt: skip
 

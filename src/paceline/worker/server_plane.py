@@ -13,11 +13,12 @@ from typing import Any, Literal
 import torch
 
 from paceline.gradients.buffer import GradientBuffer
-from paceline.strategies import is_joint
+from paceline.strategies import is_joint, needs_everyone
 from paceline.transport.messages import (
     Decided,
     Ended,
     Fetch,
+    Filled,
     Open,
     OpenPass,
     OptimizerSpec,
@@ -50,6 +51,8 @@ class ServerPlane:
         self._session = session
         self._training = training
         self._joint = is_joint(training.strategy)
+        self._together = needs_everyone(training.strategy)
+        self._tells = False
         self._plan: PassPlan | None = None
         self._leases: list[int] = []
         self._pulled_bytes = 0
@@ -59,7 +62,7 @@ class ServerPlane:
         self._region = Region.create(layout.total_bytes)
         memory = self._region.memory
         self._buffer = GradientBuffer(
-            layout, memory, parameters, bucket_bytes=BUCKET_BYTES, on_ready=lambda _: None
+            layout, memory, parameters, bucket_bytes=BUCKET_BYTES, on_ready=self._filled
         )
         if session.rank == 0:
             for parameter, initial in zip(parameters, layout.views(memory), strict=True):
@@ -107,6 +110,7 @@ class ServerPlane:
 
     def before_backward(self, *, last: bool) -> None:
         self._buffer.arm(last=last)
+        self._tells = last and self._together
 
     def exchange(self, contribution: Contribution) -> Outcome:
         began_s = self._training.clock_s()
@@ -176,6 +180,7 @@ class ServerPlane:
             clip_norm=training.clip_norm,
             region_fd=self._region.fd,
             region_bytes=self._region.memory.numel(),
+            bucket_bytes=BUCKET_BYTES,
             state=dump_state(training.optimizer, training.trainables) if rank0 else None,
         )
 
@@ -198,6 +203,7 @@ class ServerPlane:
     def _push(self, contribution: Contribution) -> Push:
         if contribution.weight == 0:
             self._buffer.discard()
+        self._tells = False
         self._buffer.flush(fill_unused=self._joint)
         bad = self._buffer.first_bad()
         return Push(
@@ -210,6 +216,11 @@ class ServerPlane:
             total=contribution.total,
             groups=self._changed_groups(),
         )
+
+    def _filled(self, bucket: int) -> None:
+        """In the midst of backward: the server may sum what every worker has."""
+        if self._tells and bucket + 1 < len(self._buffer.buckets):
+            self._session.tell(Filled(buckets=bucket + 1))
 
     def _changed_groups(self) -> list[dict[str, Any]] | None:
         """The groups' hyper-parameters, if they differ from what the server last heard."""

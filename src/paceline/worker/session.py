@@ -6,6 +6,7 @@ whatever waits does so where a Stop from the server can end the wait. It knows n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -92,6 +93,11 @@ class Session:
             self._halt.check()
         self._awaiting = False
         return reply
+
+    def tell(self, message: Message) -> None:
+        """Send what needs no reply; that nobody hears it is for the next request to find out."""
+        with contextlib.suppress(ChannelClosedError):
+            self._data.send(message)
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         """All live workers' payloads, in rank order. Every live worker has to call it."""
