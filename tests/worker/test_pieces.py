@@ -16,7 +16,7 @@ import paceline
 from paceline.errors import MismatchError
 from paceline.worker import buffers
 from paceline.worker.agreement import Agreement, pooled_mean
-from paceline.worker.batch import fingerprint, map_tensors, on_device, samples_in
+from paceline.worker.batch import Fingerprint, map_tensors, on_device, samples_in
 from paceline.worker.divergence import DivergenceWatch
 from paceline.worker.emulation import Emulation
 from paceline.worker.phases import Phases
@@ -128,12 +128,26 @@ def test_batches_keep_their_type_and_identity() -> None:
     assert map_tensors([1, {"x": None}], lambda t: t + 1) == [1, {"x": None}]
 
 
+def fingerprint(*batches: Any) -> bytes:
+    series = Fingerprint()
+    return [series.add(batch) for batch in batches][-1]
+
+
 def test_fingerprints_tell_batches_apart() -> None:
     big = torch.arange(10_000.0)
     assert fingerprint([big, "a"]) == fingerprint([big.clone(), "a"])
     assert fingerprint([big, "a"]) != fingerprint([big, "b"])
     assert fingerprint([big]) != fingerprint([big.flip(0)])
     assert fingerprint({"x": 1}) != fingerprint({"y": 1})
+    assert fingerprint([1], [2]) != fingerprint([2], [1])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, torch.complex64, torch.int64])
+def test_a_fingerprint_sees_values_of_every_type_and_layout(dtype: torch.dtype) -> None:
+    values = torch.tensor([[1, 0], [0, 1], [1, 1]]).to(dtype)
+    assert fingerprint(values) == fingerprint(values.t().contiguous().t())
+    assert fingerprint(values) != fingerprint(values.flip(0))
+    assert fingerprint(values[0, 0]) != fingerprint(values[0, 1])
 
 
 def test_divergence_is_told_once() -> None:

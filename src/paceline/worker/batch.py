@@ -55,11 +55,18 @@ def map_tensors(nest: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> An
     return nest
 
 
-def fingerprint(batch: Any) -> bytes:
-    """A few bytes that tell batches apart: shapes, types and a sample of the values."""
-    digest = hashlib.blake2b(digest_size=8)
-    _feed(batch, digest.update)
-    return digest.digest()
+class Fingerprint:
+    """Tells series of batches apart, by their shapes, types and a sample of their values."""
+
+    SIZE_BYTES = 8
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=self.SIZE_BYTES)
+
+    def add(self, batch: Any) -> bytes:
+        """The fingerprint of the series so far, ``batch`` included."""
+        _feed(batch, self._digest.update)
+        return self._digest.digest()
 
 
 def _map_mapping(nest: Mapping[Any, Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -98,8 +105,10 @@ def _feed(item: Any, update: Callable[[bytes], None]) -> None:
 def _sampled(tensor: torch.Tensor) -> bytes:
     if tensor.numel() == 0 or tensor.is_sparse:
         return b""
+    step = -(-tensor.numel() // _FINGERPRINT_ITEMS)
     flat = tensor.detach().reshape(-1)
-    step = -(-flat.numel() // _FINGERPRINT_ITEMS)
-    sample = flat[::step].cpu().contiguous()
-    data: bytes = sample.view(torch.uint8).numpy().tobytes()
+    if not flat.is_cpu:  # so that only the sample travels
+        flat, step = flat[::step].cpu(), 1
+    items = flat.view(torch.uint8).numpy().view(f"V{flat.itemsize}")  # of any type
+    data: bytes = items[::step].tobytes()
     return data

@@ -15,10 +15,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from paceline.errors import UsageError
-from paceline.worker.batch import fingerprint, samples_in
+from paceline.worker.batch import Fingerprint, samples_in
 from paceline.worker.order import Order
-
-_FINGERPRINT_BYTES = 8
 
 
 class _End:
@@ -92,7 +90,8 @@ class StreamFeed:
     def __init__(self, source: Iterable[Any], *, cycle: bool, watch: bool) -> None:
         self._source = source
         self._cycle = cycle
-        self._marks = bytearray() if watch else None
+        self._fingerprint = Fingerprint() if watch else None
+        self._marks = bytearray()
         self._iterator = iter(source)
         self.position = 0
         self._held: dict[int, Any] = {}
@@ -119,15 +118,13 @@ class StreamFeed:
 
     def mark(self, position: int) -> bytes:
         """Fingerprint of the first ``position`` batches (at most those read)."""
-        if self._marks is None or position == 0:
-            return b""
-        stop = position * _FINGERPRINT_BYTES
-        return bytes(self._marks[stop - _FINGERPRINT_BYTES : stop])
+        stop = position * Fingerprint.SIZE_BYTES
+        return bytes(self._marks[max(0, stop - Fingerprint.SIZE_BYTES) : stop])
 
     @property
     def marked(self) -> int:
         """How many batches from the beginning have a fingerprint."""
-        return 0 if self._marks is None else len(self._marks) // _FINGERPRINT_BYTES
+        return len(self._marks) // Fingerprint.SIZE_BYTES
 
     def close(self) -> None:
         self._held.clear()
@@ -144,10 +141,8 @@ class StreamFeed:
         return batch
 
     def _note(self, batch: Any) -> None:
-        if self._marks is None or self.position <= self.marked:
-            return
-        chained = bytes(self._marks[-_FINGERPRINT_BYTES:]) + fingerprint(batch)
-        self._marks += fingerprint(chained)
+        if self._fingerprint is not None and self.position > self.marked:
+            self._marks += self._fingerprint.add(batch)
 
     def _restart(self) -> None:
         again = iter(self._source)
