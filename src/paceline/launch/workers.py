@@ -18,6 +18,7 @@ from typing import IO
 
 import psutil
 
+from paceline.launch.allocator import allocator_environment
 from paceline.launch.bootstrap import encode_launch
 from paceline.launch.context import Launch
 from paceline.launch.output import StreamName
@@ -125,7 +126,8 @@ def _command(request: RunRequest, launch: Launch) -> Sequence[str]:
 
 
 def _shared_environment(request: RunRequest) -> Mapping[str, str]:
-    """What every worker gets: torch.distributed's variables, for scripts that read them, threads."""
+    """What every worker gets: torch.distributed's variables for scripts that read them, threads,
+    and how memory is kept."""
     threads = str(request.threads_each())
     return {
         "WORLD_SIZE": str(request.workers),
@@ -133,6 +135,7 @@ def _shared_environment(request: RunRequest) -> Mapping[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_free_port()),
         **dict.fromkeys(THREAD_VARIABLES, threads),
+        **allocator_environment(),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import ServerLostError
+from paceline.launch.allocator import allocator_environment
 
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 2.0
@@ -68,7 +70,11 @@ def start_server(
     command += ["--owns-directory"] if owns_directory else []
     command += [] if parent_pid is None else ["--parent", str(parent_pid)]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        command,
+        env={**os.environ, **allocator_environment()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     server = ServerProcess(address=address, process=process)
     assert process.stdout is not None
