@@ -28,8 +28,8 @@ lint: $(VENV)/.installed  ## style, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed  ## speed and size, as ratios against peers in the same run
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/.installed  ## speed and size against peers, about 10 minutes; ARGS="--only B --quick", see ARGS=--help
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 MIN_STEPS = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
-    """Several values of one figure: the median is what counts, the range says how sure it is."""
-
-    median: float
-    low: float
-    high: float
-
-
-def summary(values: Sequence[float]) -> Summary:
-    """Median and range. Raises ValueError without values."""
-    return Summary(median=median(values), low=min(values), high=max(values))
 
 
 def step_s(ranks: Sequence[Mapping[str, Any]]) -> float:

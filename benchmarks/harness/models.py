@@ -21,7 +21,10 @@ SLEEP_S = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Something to train. ``lr`` suits plain SGD with and without momentum, or AdamW."""
+    """Something to train. ``lr``: AdamW's, or SGD's as it acts in the long run, momentum included.
+
+    Small enough for old gradients with momentum, and for losses that stay comparable.
+    """
 
     build: Callable[[], nn.Module]
     data: Callable[[], TensorDataset]
@@ -40,7 +43,8 @@ class Task:
         """``share``: part of the learning rate, where every worker's step counts in full."""
         if self.adamw:
             return torch.optim.AdamW(model.parameters(), lr=self.lr * share)
-        return torch.optim.SGD(model.parameters(), lr=self.lr * share, momentum=momentum)
+        lr = self.lr * share * (1 - momentum)
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
 
 
 def again_and_again(loader: DataLoader[Any], batches: int) -> Iterator[Any]:
@@ -75,7 +79,8 @@ class _Transformer(nn.Module):
         layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
         self.head = nn.Linear(256, VOCABULARY)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(TOKENS))
+        # No buffer: DDP would broadcast it in every forward, at its own cost.
+        self.mask = nn.Transformer.generate_square_subsequent_mask(TOKENS)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         hidden = self.encoder(self.embedding(tokens), mask=self.mask, is_causal=True)
@@ -133,10 +138,10 @@ TASKS: dict[str, Task] = {
         build=lambda: _stack(25, 1000),
         data=lambda: _vectors(1000),
         loss=nn.functional.mse_loss,
-        lr=1.0,
+        lr=0.1,
     ),
     "B": Task(
-        build=lambda: _stack(8, 64), data=lambda: _vectors(64), loss=nn.functional.mse_loss, lr=0.01
+        build=lambda: _stack(8, 64), data=lambda: _vectors(64), loss=nn.functional.mse_loss, lr=0.1
     ),
     "C": Task(build=_Transformer, data=_texts, loss=_next_token, lr=3e-4, adamw=True),
     "asleep": Task(

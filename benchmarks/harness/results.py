@@ -47,7 +47,7 @@ def load(path: Path) -> Stored:
     data = json.loads(path.read_text())
     if data.get("format") != FORMAT:
         raise ValueError(f"{path}: not a results file of format {FORMAT}; delete it")
-    rows = [Row(**row) for row in data["rows"]]
+    rows = [Row(**{**row, "values": tuple(row["values"])}) for row in data["rows"]]
     return Stored(machine=data["machine"], rows={row.key: row for row in rows})
 
 

@@ -33,7 +33,11 @@ ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_MMAP_THRESHOLD_": "
 
 
 class SideFailedError(Exception):
-    """A side did not start, answer or end as it should; with the end of what it printed."""
+    """``side`` did not start, answer or end as it should; with the end of what it printed."""
+
+    def __init__(self, side: Side, text: str) -> None:
+        super().__init__(text)
+        self.side = side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +214,7 @@ class Side:
     def _failed(self, what: str) -> SideFailedError:
         time.sleep(0.5)  # for its last words
         words = self._log.read_text(errors="replace").strip().splitlines()[-12:]
-        return SideFailedError("\n  ".join([f"{self.launch.name}: {what}", *words]))
+        return SideFailedError(self, "\n  ".join([f"{self.launch.name}: {what}", *words]))
 
 
 @contextmanager

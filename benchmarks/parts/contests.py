@@ -128,6 +128,8 @@ def _row(bench: Bench, contest: Contest, peer: Side) -> Row:
             series = in_pairs(ours, peer, bench, contest.key)
             ends = end_of(ours, bench.directory), end_of(peer, bench.directory)
     except SideFailedError as error:
+        if error.side is peer:  # nobody of its group can be compared
+            raise
         return Row(key=contest.key, value=None, failure=str(error))
     note, failure = CHECKS[contest.check](series, *ends, before)
     return Row(

@@ -57,14 +57,13 @@ def main() -> None:
 
     def reset(momentum: float) -> dict[str, Any]:
         """As new: the initial parameters, an optimizer without a past."""
+        nonlocal optimizer
         model.load_state_dict(initial)
-        optimizer.state.clear()
-        for group in optimizer.param_groups:
-            if "momentum" in group:
-                group["momentum"] = momentum
+        optimizer = task.optimizer(model, momentum)
         return {}
 
-    deeds = {"block": block, "reset": reset, "snapshot": partial(snapshot, model, task, rank)}
+    alone = partial(snapshot, model.module, task, rank)
+    deeds = {"block": block, "reset": reset, "snapshot": alone}
     serve(args.line, rank, deeds)
     dist.destroy_process_group()
 
