@@ -44,7 +44,6 @@ GOALS: dict[str, Goal] = {
     "C N=2 sync": Goal(limit=0.85),
     "C N=4 sync": Goal(limit=0.85),
     "A N=2 sync accumulate=8": Goal(limit=1.00),
-    "C N=2 sync accumulate=8": Goal(limit=1.00),
     "latency": Goal(limit=0.3),
     "overhead N=1": Goal(limit=0.02),
     "memory N=4 sync": Goal(limit=1.0),

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.bench import Bench
 from harness.figures import ratios, step_s, steps_for
+from harness.results import Row
 from harness.sides import Side
 
 PROBE_STEPS = 3
@@ -30,13 +31,17 @@ class Series:
     def ratios(self) -> list[float]:
         return ratios(self.ours_s, self.peer_s)
 
-    def medians(self) -> dict[str, float]:
-        """Fields of a Row."""
-        return {
-            "value": median(self.ratios),
-            "ours_s": median(self.ours_s),
-            "peer_s": median(self.peer_s),
-        }
+    def row(self, key: str, *, note: str = "", failure: str = "") -> Row:
+        """The series as a row of the table."""
+        return Row(
+            key=key,
+            value=median(self.ratios),
+            values=self.ratios,
+            ours_s=median(self.ours_s),
+            peer_s=median(self.peer_s),
+            note=note,
+            failure=failure,
+        )
 
 
 def in_pairs(ours: Side, peer: Side, bench: Bench, title: str) -> Series:

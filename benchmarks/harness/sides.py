@@ -22,14 +22,14 @@ from typing import Any
 
 import psutil
 
+from paceline.launch.allocator import allocator_environment
+
 HOME = Path(__file__).resolve().parent.parent
 SCRIPTS = HOME / "scripts"
 START_WITHIN_S = 120.0
 ANSWER_WITHIN_S = 120.0
 END_WITHIN_S = 60.0
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_MMAP_THRESHOLD_": "33554432"}
-"""What ``paceline run`` sets for its workers. Peers get the same, or they would pay page faults."""
 
 
 class SideFailedError(Exception):
@@ -235,8 +235,9 @@ def started(*launches: Launch, directory: Path) -> Iterator[list[Side]]:
 
 
 def _environment() -> dict[str, str]:
+    """What every side gets: ours by ``paceline run`` anyway, the peers in the name of fairness."""
     path = os.pathsep.join([str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**dict.fromkeys(THREADS, "1"), **ALLOCATOR, "PYTHONPATH": path}
+    return {**dict.fromkeys(THREADS, "1"), **allocator_environment(), "PYTHONPATH": path}
 
 
 def _free_port() -> str:

@@ -9,6 +9,7 @@ the time is the step time of N = 2 divided by the processor time that the server
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from harness.bench import Bench
 from harness.pairing import in_pairs
@@ -32,11 +33,10 @@ def measure(bench: Bench) -> Iterator[Row]:
     except SideFailedError as error:
         yield Row(key=KEY, value=None, failure=str(error))
         return
-    medians = series.medians()
-    yield Row(key=KEY, values=series.ratios, **medians)
+    yield series.row(KEY, note="ours: N = 8, peer: N = 2")
     yield Row(
         key=LIMIT_KEY,
-        value=medians["peer_s"] / busy_s,
+        value=median(series.peer_s) / busy_s,
         unit="workers",
         note=f"a push costs the server {busy_s * 1e3:.1f} ms of processor time, all its threads",
     )
@@ -49,5 +49,5 @@ def _launch(workers: int) -> Launch:
 
 def _server_cpu_per_push_s(side: Side) -> float:
     before_s = side.server_cpu_s()
-    pushes = sum(rank["applied"] for rank in side.ask("block", steps=STEPS))
+    pushes: int = sum(rank["applied"] for rank in side.ask("block", steps=STEPS))
     return (side.server_cpu_s() - before_s) / pushes

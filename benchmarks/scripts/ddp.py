@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from harness.models import TASKS, again_and_again
-from harness.serving import Block, serve, snapshot
+from harness.serving import Block, Deeds, serve, snapshot
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
@@ -63,7 +63,7 @@ def main() -> None:
         return {}
 
     alone = partial(snapshot, model.module, task, rank)
-    deeds = {"block": block, "reset": reset, "snapshot": alone}
+    deeds: Deeds = {"block": block, "reset": reset, "snapshot": alone}
     serve(args.line, rank, deeds)
     dist.destroy_process_group()
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.multiprocessing as mp
 from harness.models import TASKS, again_and_again
-from harness.serving import Block, serve, snapshot
+from harness.serving import Block, Deeds, serve, snapshot
 from torch import nn
 from torch.utils.data import DistributedSampler
 
@@ -56,7 +56,7 @@ def work(args: argparse.Namespace, rank: int, model: nn.Module) -> None:
             done.steps += 1
         return done.ended()
 
-    deeds = {"block": block, "snapshot": partial(snapshot, model, task, rank)}
+    deeds: Deeds = {"block": block, "snapshot": partial(snapshot, model, task, rank)}
     serve(args.line, rank, deeds)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from harness.models import TASKS
-from harness.serving import Block, serve, snapshot
+from harness.serving import Block, Deeds, serve, snapshot
 
 import paceline
 
@@ -39,7 +39,7 @@ def main() -> None:
                 not_applied.add(result.reason)
         return done.ended(applied=applied, not_applied=sorted(not_applied), version=worker.version)
 
-    deeds = {"block": block, "snapshot": partial(snapshot, model, task, worker.rank)}
+    deeds: Deeds = {"block": block, "snapshot": partial(snapshot, model, task, worker.rank)}
     serve(args.line, worker.rank, deeds)
     worker.close()
 
