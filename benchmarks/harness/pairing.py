@@ -50,8 +50,9 @@ def in_pairs(ours: Side, peer: Side, bench: Bench, title: str) -> Series:
     All blocks of a pair have the same number of steps, so both sides train equally long.
     """
     probe = [_block(side, PROBE_STEPS) for side in (peer, ours)]
-    steps = steps_for(bench.block_s, step_s(probe[0]))
-    warm = [_block(side, steps) for side in (peer, ours)]
+    warm_steps = steps_for(bench.block_s / 2, step_s(probe[0]))  # first steps are slow
+    warm = [_block(side, warm_steps) for side in (peer, ours)]
+    steps = steps_for(bench.block_s, step_s(warm[0]))
     blocks: dict[Side, list[Answers]] = {ours: [], peer: []}
     for number in range(bench.pairs):
         for side in (ours, peer) if number % 2 == 0 else (peer, ours):
@@ -62,7 +63,7 @@ def in_pairs(ours: Side, peer: Side, bench: Bench, title: str) -> Series:
         ours_s=[step_s(block) for block in blocks[ours]],
         peer_s=[step_s(block) for block in blocks[peer]],
         our_blocks=[probe[1], warm[1], *blocks[ours]],
-        updates=PROBE_STEPS + steps * (1 + bench.pairs),
+        updates=PROBE_STEPS + warm_steps + steps * bench.pairs,
     )
 
 
