@@ -148,8 +148,8 @@ TASKS: dict[str, Task] = {
         build=_Asleep, data=lambda: _vectors(1000), loss=nn.functional.mse_loss, lr=1e-3
     ),
     "5 ms": Task(
-        build=lambda: _stack(8, 512),
-        data=lambda: _vectors(512),
+        build=lambda: _stack(8, 384),
+        data=lambda: _vectors(384),
         loss=nn.functional.mse_loss,
         lr=1e-3,
         batch=32,
