@@ -54,3 +54,13 @@ def test_writing_a_worker_step_takes_at_most_20_microseconds(tmp_path: Path) -> 
         best_s = min(best_s, time.thread_time() - began_s)
     recorder.close()
     assert best_s / repeats <= 20e-6
+
+
+def test_times_of_buckets_take_at_most_100_bytes_a_bucket_and_are_rounded() -> None:
+    late_s = tuple(123.456_789_123 + number for number in range(40))
+    record = trace.Buckets(time_s=NOW_S, clock=CLOCK, ready_s=late_s, done_s=late_s)
+    line = trace.encode(record)
+    assert len(line) <= 100 * len(late_s)
+    decoded = trace.decode(line)
+    assert isinstance(decoded, trace.Buckets)
+    assert decoded.done_s[1] == 124.456_789

@@ -89,6 +89,21 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Buckets:
+    """The gradients of the step of the same ``clock``, in the pieces in which they travelled.
+
+    ``time_s``: when the window's last backward began. ``ready_s``: from then until each piece was
+    complete on this worker; ``done_s``: until its sum over all workers was here (empty on the server
+    plane). A slow worker is late with ``ready_s``; a slow link makes ``done_s - ready_s`` long.
+    """
+
+    time_s: float
+    clock: int
+    ready_s: tuple[float, ...]
+    done_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
     """A worker's pass over the data ended. ``skipped``: batches yielded without a ``step``."""
 
@@ -133,13 +148,13 @@ class Close:
 
 
 Record = (
-    Header | Setup | Step | Pass | Metric | Note | Close | events.Fact | events.Order
+    Header | Setup | Step | Buckets | Pass | Metric | Note | Close | events.Fact | events.Order
 )  # fmt: skip
 
 _TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
     for cls in (
-        Header, Setup, Step, Pass, Metric, Note, Close,
+        Header, Setup, Step, Buckets, Pass, Metric, Note, Close,
         events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
         events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
         events.WakeAt,
@@ -150,12 +165,17 @@ _COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.it
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Form:
-    """How one type is written: ``read`` gets its columns; ``times`` and ``figures`` are places."""
+    """How one type is written: ``read`` gets its columns; the others are places of columns:
+    ``times``, ``series`` (of times) and ``figures``."""
 
     tag: str
     read: Callable[[Any], tuple[Any, ...]]
     times: tuple[int, ...]
+    series: tuple[int, ...]
     figures: tuple[int, ...]
+
+
+_SERIES = ("ready_s", "done_s")
 
 
 def _form(tag: str, names: list[str]) -> _Form:
@@ -164,7 +184,8 @@ def _form(tag: str, names: list[str]) -> _Form:
     return _Form(
         tag=tag,
         read=attrgetter(*names),
-        times=tuple(place for place, name in places if name.endswith("_s")),
+        times=tuple(place for place, name in places if name.endswith("_s") and name not in _SERIES),
+        series=tuple(place for place, name in places if name in _SERIES),
         figures=tuple(place for place, name in places if name in ("loss", "norm")),
     )
 
@@ -191,6 +212,8 @@ def encode(record: Record) -> bytes:
     values = [form.tag, *form.read(record)]
     for place in form.times:
         values[place] = round(values[place], 6)
+    for place in form.series:
+        values[place] = [round(time_s, 6) for time_s in values[place]]
     for place in form.figures:
         values[place] = _seven_digits(values[place])
     return _encoder.encode(values) + b"\n"

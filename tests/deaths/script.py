@@ -87,9 +87,9 @@ def watch_collectives(injector: Injector) -> None:
     """Strike before the gradients are reduced, or once their reduction is under way."""
     start_sum = Group.start_sum
 
-    def starting(self: Any, tensor: torch.Tensor) -> Any:
+    def starting(*arguments: Any) -> Any:
         injector.at("push")
-        work = start_sum(self, tensor)
+        work = start_sum(*arguments)
         injector.at("wait")
         return work
 

@@ -20,6 +20,7 @@ import torch
 from paceline.errors import UsageError
 from paceline.gradients.buckets import buckets_of
 from paceline.gradients.layout import FlatLayout
+from paceline.gradients.norms import sum_of_squares
 
 
 class GradientBuffer:
@@ -170,7 +171,7 @@ class GradientBuffer:
         index = self._ready
         places = self.buckets[index].places
         used = [self._views[place] for place in places if self._used[place]]
-        square = _square(self.vectors[index]) if whole else sum(map(_square, used))
+        square = sum_of_squares(self.vectors[index]) if whole else sum(map(sum_of_squares, used))
         if not math.isfinite(square):
             self._bad += self._not_finite(places)
         self._squares.append(square if square == square else math.inf)
@@ -199,13 +200,5 @@ def _came_again(name: str) -> UsageError:
     )
 
 
-def _square(values: torch.Tensor) -> float:
-    """The sum of the squares, in float32 at least."""
-    if values.dim() == 1 and values.dtype in (torch.float32, torch.float64):
-        return torch.dot(values, values).item()
-    wide = torch.promote_types(values.dtype, torch.float32)
-    return float(torch.linalg.vector_norm(values, dtype=wide).item()) ** 2
-
-
 def _is_finite(values: torch.Tensor) -> bool:
-    return math.isfinite(_square(values)) or bool(torch.isfinite(values).all())
+    return math.isfinite(sum_of_squares(values)) or bool(torch.isfinite(values).all())

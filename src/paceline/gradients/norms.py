@@ -33,6 +33,14 @@ def clip_by_norm(parameters: Sequence[torch.Tensor], clip_norm: float | None) ->
     return norm
 
 
+def sum_of_squares(values: torch.Tensor) -> float:
+    """In float32 at least; not finite if a value is not, or if it is too large."""
+    if values.dim() == 1 and values.dtype in (torch.float32, torch.float64):
+        return torch.dot(values, values).item()
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return float(torch.linalg.vector_norm(values, dtype=wide).item()) ** 2
+
+
 def first_non_finite(parameters: Sequence[torch.Tensor]) -> int | None:
     """The place of the first parameter whose ``.grad`` holds a NaN or an infinity, else None."""
     for place, parameter in enumerate(parameters):

@@ -57,18 +57,22 @@ class Group:
             self._group = c10d.group.WORLD
         _keep(self._group)
 
-    def start_sum(self, tensor: torch.Tensor) -> Any:
+    def start_sum(self, tensor: torch.Tensor, on_done: Callable[[], None] | None = None) -> Any:
         """Begin to replace ``tensor`` by its sum over all ranks; the work is for :meth:`finish`.
 
-        Asks the group itself: the wrapper of torch.distributed costs more than a small reduction.
+        ``on_done`` is called from gloo's thread at the end (NCCL: once the work is queued).
         """
-        return self._start(lambda: self._group.allreduce([tensor]))
+        # The group itself is asked: torch.distributed's wrapper adds to a small reduction's time.
+        work = self._explained(lambda: self._group.allreduce([tensor]))
+        if on_done is not None:
+            work.get_future().add_done_callback(lambda _: on_done())
+        return work
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Replace ``tensor`` by rank 0's."""
         source = c10d.get_global_rank(self._group, 0)
         start = lambda: c10d.broadcast(tensor, source, group=self._group, async_op=True)  # noqa: E731
-        self.finish(self._start(start))
+        self.finish(self._explained(start))
 
     def finish(self, work: Any) -> None:
         """Block until the collective has ended on this rank.
@@ -86,9 +90,9 @@ class Group:
             _release(self._group)
             c10d.destroy_process_group(self._group)
 
-    def _start(self, start: Callable[[], Any]) -> Any:
+    def _explained(self, call: Callable[[], Any]) -> Any:
         try:
-            return start()
+            return call()
         except RuntimeError as error:
             raise self._waiter.explain(error) from error
 
@@ -96,10 +100,10 @@ class Group:
         """Whether it ended within a slice of time, spent without Python's lock."""
         try:
             work.wait(SLICE)
-        except RuntimeError as error:  # also says that the slice is over, which does no harm
-            if work.is_completed() and not work.is_success():
-                raise self._waiter.explain(error) from error
-            return False
+        except RuntimeError:  # it failed, or the slice is over: that does no harm
+            if not work.is_completed():
+                return False
+            self._explained(work.wait)
         return True
 
     def _poll(self, work: Any) -> None:

@@ -15,13 +15,14 @@ import torch
 
 from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.launch.rendezvous import process_group_store, unique_name
+from paceline.launch.request import core_count
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass
-from paceline.worker.reducer import Reducer
+from paceline.worker.progress import ScheduledPass, outcome_after
+from paceline.worker.reducer import PARCEL_BYTES, Reduced, Reducer
 from paceline.worker.session import Session
 from paceline.worker.training import Training
 from paceline.worker.vote import Tally, Vote, ballot, ballot_size, tally
@@ -39,12 +40,17 @@ class CollectivePlane:
         self._position = Position()
         self._pass: ScheduledPass | None = None
         self._left = False
-        self._group = _join(session, self._parameters[0].device)
+        device = self._parameters[0].device
+        layout = flat_layout(training.trainables)
+        self._group = _join(session, device)
         self._reducer = Reducer(
-            self._group, flat_layout(training.trainables), self._parameters,
+            self._group,
+            layout,
+            self._parameters,
+            parcel_bytes=PARCEL_BYTES if _overlap_pays(session, device) else layout.total_bytes,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
-        )  # fmt: skip
+        )
         self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
         self._share_optimizer()
@@ -141,32 +147,27 @@ class CollectivePlane:
     def _round(self, current: ScheduledPass, contribution: Contribution, batches: int) -> Outcome:
         """One window of all ranks: sum gradients and votes, then apply or skip, alike everywhere."""
         began_s = self._training.clock_s()
-        result, norm_of_sum = self._agree(contribution, batches)
-        norm, reason = self._apply(result, norm_of_sum, result.weight / self._unit(current.plan))
+        reduced = self._reduce(contribution, batches)
+        result = tally(reduced.ballots, world_size=self._session.world_size)
+        norm, reason = self._apply(result, reduced.norm, result.weight / self._unit(current.plan))
         self._buffer.clear()
         current.advance()
         if result.batches == 0 or result.stop:
             self._pass = None
-        applied = norm is not None
-        self._position = Position(
-            version=self._position.version + applied,
-            clock=self._position.clock + 1,
-            progress=self._position.progress + result.batches * applied,
-        )
-        return Outcome(
-            applied=applied,
-            reason=reason,
-            version=self._position.version,
-            clock=self._position.clock,
+        outcome = outcome_after(
+            self._position,
+            batches=result.batches,
             norm=norm,
-            progress=self._position.progress,
+            reason=reason,
             exchange_s=self._training.clock_s() - began_s,
-            sent_bytes=self._reducer.sent_bytes,
-            received_bytes=self._reducer.sent_bytes,
+            moved_bytes=self._reducer.sent_bytes,
+            buckets=reduced.times,
         )
+        self._position = outcome.position
+        return outcome
 
-    def _agree(self, contribution: Contribution, batches: int) -> tuple[Tally, float]:
-        """The ranks' votes, and the norm of the sum of their gradients, now in the buffer."""
+    def _reduce(self, contribution: Contribution, batches: int) -> Reduced:
+        """The ranks' votes together; the sum of their gradients is in the buffer then."""
         if contribution.weight == 0:
             self._buffer.discard()
         broken = contribution.weight == 0 and self._buffer.ready > 0
@@ -179,12 +180,13 @@ class CollectivePlane:
             used=self._buffer.used(),
             broken=broken,
         )
-        world_size = self._session.world_size
-        self._reducer.send(ballot(vote, rank=self._session.rank, world_size=world_size))
-        sums, norm = self._reducer.finish()
-        return tally(sums, world_size=world_size), norm
+        session = self._session
+        self._reducer.send(ballot(vote, rank=session.rank, world_size=session.world_size))
+        return self._reducer.finish(measure=self._training.clip_norm is None)
 
-    def _apply(self, result: Tally, norm_of_sum: float, divisor: float) -> tuple[float | None, str]:
+    def _apply(
+        self, result: Tally, norm_of_sum: float | None, divisor: float
+    ) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why. Equal on all ranks."""
         if result.broken or result.bad:
             return None, _blame(result, self._training.trainables)
@@ -192,8 +194,9 @@ class CollectivePlane:
             return None, "nothing was computed in this window"
         self._buffer.divide(divisor)
         self._buffer.show(result.used)
-        norm = norm_of_sum / divisor
-        if self._training.clip_norm is not None or not math.isfinite(norm):
+        if norm_of_sum is not None and math.isfinite(norm_of_sum):
+            norm = norm_of_sum / divisor
+        else:
             norm = clip_by_norm(self._parameters, self._training.clip_norm)
         if not math.isfinite(norm):
             bad = first_non_finite(self._parameters)
@@ -217,6 +220,15 @@ def _join(session: Session, device: torch.device) -> Group:
         device=device,
         waiter=session,
     )
+
+
+def _overlap_pays(session: Session, device: torch.device) -> bool:
+    """Whether reducing beside a backward hides more than it costs; every rank decides alike.
+
+    Where each core has a worker that computes, the threads of gloo only take turns with it.
+    """
+    everyone = session.gather("cores", str(core_count()).encode())
+    return device.type == "cuda" or min(map(int, everyone)) >= 2 * session.world_size
 
 
 def _blame(result: Tally, trainables: list[Trainable]) -> str:

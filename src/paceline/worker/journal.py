@@ -16,7 +16,7 @@ from paceline.recorder import Recorder
 from paceline.strategies import SSP, Strategy
 from paceline.worker.divergence import DivergenceWatch
 from paceline.worker.phases import Phases
-from paceline.worker.plane import Outcome, Window
+from paceline.worker.plane import BucketTimes, Outcome, Window
 
 
 class Journal:
@@ -81,6 +81,8 @@ class Journal:
                 lag=outcome.lag,
             )
         )
+        if outcome.buckets is not None:
+            self._recorder.write(_times_of(outcome.buckets, window.clock))
         self._recorder.flush_if_due()
 
     def watch(self, loss: float | None, optimizer: torch.optim.Optimizer) -> None:
@@ -115,6 +117,16 @@ class Journal:
             )
         )
         self._recorder.close()
+
+
+def _times_of(buckets: BucketTimes, clock: int) -> trace.Buckets:
+    began_s = buckets.began_s
+    return trace.Buckets(
+        time_s=began_s,
+        clock=clock,
+        ready_s=tuple(time_s - began_s for time_s in buckets.ready_s),
+        done_s=tuple(time_s - began_s for time_s in buckets.done_s),
+    )
 
 
 def _remedy(strategy: Strategy, group: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from paceline.gradients.buffer import stray_backward
 from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.worker.optimizer_state import step
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass
+from paceline.worker.progress import ScheduledPass, outcome_after
 from paceline.worker.training import Training
 
 
@@ -72,21 +72,15 @@ class LocalPlane:
         self._pass.advance()
         if contribution.stop:
             self._pass = None
-        applied = norm is not None
-        self._position = Position(
-            version=self._position.version + applied,
-            clock=self._position.clock + 1,
-            progress=self._position.progress + batches * applied,
-        )
-        return Outcome(
-            applied=applied,
-            reason=reason,
-            version=self._position.version,
-            clock=self._position.clock,
+        outcome = outcome_after(
+            self._position,
+            batches=batches,
             norm=norm,
-            progress=self._position.progress,
+            reason=reason,
             exchange_s=self._training.clock_s() - began_s,
         )
+        self._position = outcome.position
+        return outcome
 
     def end_pass_early(self) -> None:
         self._pass = None

@@ -66,6 +66,16 @@ class Contribution:
     total: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketTimes:
+    """When a window's last backward began, and when each bucket of gradients was ready and (under a
+    collective) its sum was there; in the order in which they are sent."""
+
+    began_s: float
+    ready_s: tuple[float, ...]
+    done_s: tuple[float, ...] = ()
+
+
 @lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
@@ -86,6 +96,12 @@ class Outcome:
     exchange_s: float = 0.0
     sent_bytes: int = 0
     received_bytes: int = 0
+    buckets: BucketTimes | None = None
+
+    @property
+    def position(self) -> Position:
+        """Where the group stands now."""
+        return Position(version=self.version, clock=self.clock, progress=self.progress)
 
 
 @lean

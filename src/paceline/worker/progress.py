@@ -7,7 +7,36 @@ rank computes the same schedule. Knows no gradients and no other rank.
 from __future__ import annotations
 
 from paceline.policy.schedule import window_batches
-from paceline.worker.plane import PassPlan
+from paceline.worker.plane import BucketTimes, Outcome, PassPlan, Position
+
+
+def outcome_after(
+    position: Position,
+    *,
+    batches: int,
+    norm: float | None,
+    reason: str,
+    exchange_s: float,
+    moved_bytes: int = 0,
+    buckets: BucketTimes | None = None,
+) -> Outcome:
+    """What became of a window of ``batches`` (all workers' together) that began at ``position``.
+
+    ``norm``: None if it was not applied. ``moved_bytes``: as many were sent as were received.
+    """
+    applied = norm is not None
+    return Outcome(
+        applied=applied,
+        reason=reason,
+        version=position.version + applied,
+        clock=position.clock + 1,
+        norm=norm,
+        progress=position.progress + batches * applied,
+        exchange_s=exchange_s,
+        sent_bytes=moved_bytes,
+        received_bytes=moved_bytes,
+        buckets=buckets,
+    )
 
 
 class ScheduledPass:

@@ -1,7 +1,7 @@
-"""Sums a window's gradients over all ranks, bucket by bucket, while backward still runs.
+"""Sums a window's gradients over all ranks, parcel by parcel, while backward still runs.
 
-A bucket's all-reduce starts in the hook that completes it. The last parcel starts once the window
-is complete: with the ballot on board where its type can carry one, so that a small model needs one
+A parcel's all-reduce starts in the hook that completes it. The last one starts once the window is
+complete: with the ballot on board where its type can carry one, so that a small model needs one
 collective a window. What the ballot says, and what becomes of the sums, is the plane's business.
 """
 
@@ -9,88 +9,143 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 
+from paceline.gradients.buckets import buckets_of
 from paceline.gradients.buffer import GradientBuffer
 from paceline.gradients.layout import ALIGNMENT_BYTES, FlatLayout
-from paceline.transport.collective import Group
+from paceline.gradients.norms import sum_of_squares
+from paceline.worker.plane import BucketTimes
 
-BUCKET_BYTES = 25 * 2**20
+BUCKET_BYTES = 4 * 2**20
+"""Gradients are judged in pieces of this size: what was just written should still be in the cache."""
+
+PARCEL_BYTES = 25 * 2**20
+"""Gradients are sent in pieces of this size: large enough for the wire, small enough to overlap."""
 
 CARRIERS = (torch.float32, torch.float64)
-"""Types of gradients between which a ballot can travel."""
+"""Types of gradients beside which a ballot can travel."""
+
+
+class Sums(Protocol):
+    """What adds up over all ranks: :class:`paceline.transport.collective.Group`."""
+
+    device: torch.device
+
+    def start_sum(self, tensor: torch.Tensor, on_done: Callable[[], None] | None) -> Any:
+        """Begin; ``on_done`` is called from any thread."""
+
+    def finish(self, work: Any) -> None:
+        """Block until the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reduced:
+    """``ballots``: their sum. ``norm``: of the summed gradient, unless it was not to be measured;
+    not finite also if merely its square is too large."""
+
+    ballots: list[float]
+    norm: float | None
+    times: BucketTimes
 
 
 class Reducer:
     """The gradient memory of ``parameters`` and its sum over ``group``.
 
-    Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``clock_s``: monotonic.
+    Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``parcel_bytes`` must be
+    equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic.
     """
 
     def __init__(
         self,
-        group: Group,
+        group: Sums,
         layout: FlatLayout,
         parameters: Sequence[torch.nn.Parameter],
         *,
+        parcel_bytes: int,
         ballot_size: int,
         clock_s: Callable[[], float],
     ) -> None:
         self._group = group
         self._clock_s = clock_s
-        first = layout.slots[0].dtype
-        kind = first if first in CARRIERS else torch.float64
+        parcels = buckets_of(layout, parcel_bytes)
+        carries = parcels[-1].dtype in CARRIERS
+        kind = parcels[-1].dtype if carries else torch.float64
         head_bytes = _aligned(ballot_size * kind.itemsize)
         memory = _zeros(head_bytes + layout.total_bytes, group.device)
-        self._ballot = memory[:head_bytes].view(kind)[:ballot_size]
+        gradients = memory[head_bytes:]
         self.buffer = GradientBuffer(
-            layout, memory[head_bytes:], parameters,
-            bucket_bytes=BUCKET_BYTES, on_ready=self._ready,
-        )  # fmt: skip
-        # The last bucket begins where the layout does: right behind the ballot.
-        last_bytes = self.buffer.buckets[-1].stop_bytes
-        head = memory[: head_bytes + last_bytes if kind is first else head_bytes].view(kind)
-        self._parcels = [
-            *(self.buffer.vectors[:-1] if kind is first else self.buffer.vectors),
-            head,
+            layout,
+            gradients,
+            parameters,
+            bucket_bytes=min(BUCKET_BYTES, parcel_bytes),
+            on_ready=self._ready,
+        )
+        self._vectors = [
+            gradients[one.start_bytes : one.stop_bytes].view(one.dtype) for one in parcels
         ]
-        self._works: list[Any] = []
-        self.sent_bytes = sum(one.numel() * one.itemsize for one in parameters)
-        self.sent_bytes += self._ballot.numel() * kind.itemsize
-        self._began_s = clock_s()
+        self._ballot = memory[:head_bytes].view(kind)[:ballot_size]
+        # The last parcel lies where the layout begins: right behind the ballot.
+        head = memory[: head_bytes + carries * parcels[-1].stop_bytes].view(kind)
+        self._wires = [*(self._vectors[:-1] if carries else self._vectors), head]
+        # A parcel is complete with the bucket that holds its first parameter.
+        holder = {p: n for n, bucket in enumerate(self.buffer.buckets) for p in bucket.places}
+        self._completes = [holder[parcel.places[0]] for parcel in parcels]
+        self.sent_bytes = sum(one.numel() * one.itemsize for one in [*parameters, self._ballot])
+        self._forget()
 
     def before_backward(self, *, last: bool) -> None:
         """A backward pass is about to run, the window's last if ``last``."""
+        self._began_s = self._clock_s()
         self.buffer.arm(last=last)
-        if last:
-            self._began_s = self._clock_s()
 
     def send(self, numbers: list[float]) -> None:
-        """The window is complete and flushed, and this is its ballot: send what is left."""
+        """The buffer is flushed, and this is the window's ballot: send what is left."""
         self._ballot.copy_(torch.tensor(numbers, dtype=self._ballot.dtype))
         self._start()
 
-    def finish(self) -> tuple[list[float], float]:
-        """Block until everything is the sum over all ranks: the ballots, and the norm of the sum.
-
-        A norm that is not finite may only be too large for its square.
-        """
+    def finish(self, *, measure: bool) -> Reduced:
+        """Block until everything is the sum over all ranks; take the norm of it to ``measure``."""
         squares = 0.0
         for place, work in enumerate(self._works):
             self._group.finish(work)
-            if place < len(self.buffer.vectors):
-                squares += square(self.buffer.vectors[place])
-        self._works = []
-        return self._ballot.tolist(), math.sqrt(squares)
+            if place < len(self._vectors):
+                self._done_s[place] = self._done_s[place] or self._clock_s()
+                squares += sum_of_squares(self._vectors[place]) if measure else 0.0
+        times = BucketTimes(
+            began_s=self._began_s, ready_s=tuple(self._ready_s), done_s=tuple(self._done_s)
+        )
+        self._forget()
+        norm = math.sqrt(squares) if measure else None
+        return Reduced(ballots=self._ballot.tolist(), norm=norm, times=times)
 
-    def _ready(self, index: int) -> None:
-        if index < len(self._parcels) - 1:
-            self._start()
+    def _forget(self) -> None:
+        self._began_s = self._clock_s()
+        self._works: list[Any] = []
+        self._ready_s: list[float] = []
+        self._done_s = [0.0] * len(self._vectors)
+
+    def _ready(self, bucket: int) -> None:
+        while len(self._ready_s) < len(self._completes):
+            if self._completes[len(self._ready_s)] > bucket:
+                return
+            self._ready_s.append(self._clock_s())
+            if len(self._works) < len(self._wires) - 1:
+                self._start()
 
     def _start(self) -> None:
-        self._works.append(self._group.start_sum(self._parcels[len(self._works)]))
+        """The next parcel. Who waits for the last one sees its end without being told."""
+        place = len(self._works)
+        tell = place < len(self._wires) - 1
+        on_done = partial(self._done, self._done_s, place) if tell else None
+        self._works.append(self._group.start_sum(self._wires[place], on_done))
+
+    def _done(self, done_s: list[float], place: int) -> None:
+        done_s[place] = self._clock_s()
 
 
 def _zeros(size_bytes: int, device: torch.device) -> torch.Tensor:
@@ -102,10 +157,3 @@ def _zeros(size_bytes: int, device: torch.device) -> torch.Tensor:
 
 def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-def square(values: torch.Tensor) -> float:
-    if values.dtype in (torch.float32, torch.float64):
-        return torch.dot(values, values).item()
-    wide = torch.promote_types(values.dtype, torch.float32)
-    return float(torch.linalg.vector_norm(values, dtype=wide).item()) ** 2
