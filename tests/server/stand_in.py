@@ -37,10 +37,14 @@ class StandIn:
         self.gradients: list[torch.Tensor] = []
         self.leased: list[int] = []
         self._server_pid = 0
+        self._next: messages.Started | None = None
         self._buffers: dict[int, list[torch.Tensor]] = {}
 
     def ask(self, message: messages.Message, timeout_s: float = 20.0) -> Any:
-        """Send a request and wait for the reply."""
+        """Send a request and wait for the reply (a window may have been started already)."""
+        if isinstance(message, messages.Ready) and self._next is not None:
+            started, self._next = self._next, None
+            return started
         self.data.send(message)
         return self.hear(timeout_s)
 
@@ -49,6 +53,8 @@ class StandIn:
         reply = self.data.receive(timeout_s)
         if isinstance(reply, messages.Opened):
             self._server_pid = reply.server_pid
+        if isinstance(reply, messages.Decided):
+            self._next = reply.next
         if hasattr(reply, "parameters_fd"):
             self.parameters = self._views(reply.parameters_fd)
         return reply

@@ -241,9 +241,12 @@ def test_a_round_with_a_bad_push_is_skipped_by_all_naming_rank_and_parameter(
         for worker in workers:
             if step == 0:
                 worker.open_pass(6)
-            worker.data.send(messages.Ready())
+        if step == 0:
+            for worker in workers:
+                worker.data.send(messages.Ready())
+            for worker in workers:
+                assert isinstance(worker.hear(5.0), messages.Started)
         for worker in workers:
-            assert isinstance(worker.hear(5.0), messages.Started)
             worker.fill(gradients(worker.rank, step))
             bad = "p1" if worker.rank == 1 and step < 2 else ""
             worker.data.send(worker.pushing(gradients(worker.rank, step), bad=bad))
@@ -252,6 +255,7 @@ def test_a_round_with_a_bad_push_is_skipped_by_all_naming_rank_and_parameter(
             assert decided.applied == (step == 2)
             assert decided.version == (1 if step == 2 else 0)
             assert decided.clock == step + 1
+            assert decided.next is None or decided.next.clock == step + 1
             if step < 2:
                 assert decided.kind == "non-finite"
                 assert "rank 1: 'p1'" in decided.reason

@@ -94,6 +94,13 @@ class Coordinator:
         """A member's clock: how many of its pushes were decided, counted from where it came in."""
         return self._roster.members[rank].clock
 
+    def would_start(self, rank: int) -> bool:
+        """Whether a Pull of ``rank`` would start it at once."""
+        member = self._roster.members.get(rank)
+        if member is None or self._halted or member.phase != "idle" or not member.leases:
+            return False
+        return self._roster.gate.admits(member.clock)
+
     def feed(self, fact: Fact) -> list[Order]:
         """What ``fact`` makes necessary, to be carried out in this order before the next fact.
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from paceline import events
 from paceline.policy import Coordinator
 from paceline.server.joint import Part
@@ -43,17 +45,18 @@ class Verdict:
 
 
 class Deeds:
-    """Does what the policy orders. ``sums_ahead``: every round is of all workers, or of none.
+    """Does what the policy orders. ``together``: every round is of all workers, or of none.
 
-    ``wake()``: to be called at the times that it asks for. ``late``: each rank's pushes that came
-    too late for their round.
+    ``pull(rank)``: feeds the policy a Pull of ``rank``. ``wake()``: to be called at the times that
+    it asks for. ``late``: each rank's pushes that came too late for their round.
     """
 
     def __init__(
         self,
         *,
         coordinator: Coordinator,
-        sums_ahead: bool,
+        together: bool,
+        pull: Callable[[int], None],
         shard: Shard,
         versions: Versions,
         clip_norm: float | None,
@@ -76,7 +79,9 @@ class Deeds:
         self._show_due = False
         self._bad = ""
         self._due: list[events.Update] = []
-        self._sums_ahead = sums_ahead
+        self._together = together
+        self._pull = pull
+        self._answers: dict[int, messages.Decided] = {}
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,
@@ -100,8 +105,9 @@ class Deeds:
                 self._seats[order.rank].leases.extend(order.batches)
         for order in orders:
             if not isinstance(order, events.Update | events.WakeAt):
-                self.catch_up()
+                self._apply_due()
             self._deeds[type(order)](order)
+        self._answer()
 
     def check(self, push: messages.Push) -> None:
         """Raises FrameError for a push that does not fit the model."""
@@ -155,14 +161,13 @@ class Deeds:
         """Sum what every worker has filled, if the next update is sure to be theirs together."""
         seats = [self._seats[rank] for rank in sorted(self._seats)]
         filled = min(seat.filled for seat in seats)
-        if filled and self._sums_ahead:
+        if filled and self._together:
             self._shard.sum_ahead([seat.mapped.gradients for seat in seats], filled)
 
     def catch_up(self) -> None:
-        """Apply the updates that were put off."""
-        if self._due:
-            due, self._due = self._due, []
-            self._apply(due)
+        """Apply the updates that were put off, and answer their workers."""
+        self._apply_due()
+        self._answer()
 
     def close(self) -> None:
         """Let go of the versions, end the threads."""
@@ -184,19 +189,31 @@ class Deeds:
 
     def _start(self, order: events.Start) -> None:
         seat = self._seats[order.rank]
+        decided = self._answers.pop(order.rank, None)
+        waited_s = self._loop.clock_s() - seat.asked_s if decided is None else 0.0
         started = messages.Started(
             clock=order.clock, version=order.version, batches=list(order.batches),
             leases=seat.take_leases(), progress=self._coordinator.progress,
-            waited_s=self._loop.clock_s() - seat.asked_s,
-            parameters_fd=self._versions.give(order.rank),
+            waited_s=waited_s, parameters_fd=self._versions.give(order.rank),
         )  # fmt: skip
-        self._group.reply(order.rank, started)
+        if decided is None:
+            self._group.reply(order.rank, started)
+        else:
+            self._group.reply(order.rank, msgspec.structs.replace(decided, next=started))
 
     def _update(self, order: events.Update) -> None:
         for rank in order.ranks:
             self._take_groups(self._seats[rank])
         self._due.append(order)
-        self._loop.when_quiet(self.catch_up)
+        if self._together:
+            self._apply_due()
+        else:
+            self._loop.when_quiet(self.catch_up)
+
+    def _apply_due(self) -> None:
+        if self._due:
+            due, self._due = self._due, []
+            self._apply(due)
 
     def _apply(self, orders: Sequence[events.Update]) -> None:
         started_s = self._loop.clock_s()
@@ -268,19 +285,26 @@ class Deeds:
         if seat.member.state != "live":
             self.vacate(rank)
             return
-        decided = messages.Decided(
+        self._answers[rank] = messages.Decided(
             applied=verdict.applied, kind=verdict.kind, reason=verdict.reason,
             version=verdict.version, clock=self._coordinator.clock(rank), lag=lag,
             norm=verdict.norm, leases=seat.take_leases(), progress=verdict.progress,
             waited_s=verdict.started_s - seat.asked_s, applied_s=verdict.applied_s,
-            parameters_fd=self._versions.give(rank),
+            parameters_fd=self._versions.give(rank), next=None,
         )  # fmt: skip
-        self._group.reply(rank, decided)
+
+    def _answer(self) -> None:
+        """Send what was decided, and with it the next window where nothing can come in between."""
+        for rank in list(self._answers):
+            if self._together and self._coordinator.would_start(rank):
+                self._pull(rank)
+            if (decided := self._answers.pop(rank, None)) is not None:
+                self._group.reply(rank, decided)
 
     def _take_groups(self, seat: Seat) -> None:
         """Hyper-parameters hold from the push on that brought them, also if it is dropped."""
         if seat.push is not None and seat.push.groups is not None:
-            self.catch_up()
+            self._apply_due()
             self._shard.set_groups(seat.push.groups)
 
     def _bad_pushes(self) -> str:

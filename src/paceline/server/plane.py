@@ -136,7 +136,8 @@ class ServerPlane:
         )
         self._deeds = Deeds(
             coordinator=self._coordinator,
-            sums_ahead=needs_everyone(strategy),
+            together=needs_everyone(strategy),
+            pull=self._pull,
             shard=build_shard(first, layout),
             versions=Versions(self._seats[0].mapped.region.memory),
             clip_norm=first.clip_norm,
@@ -171,7 +172,10 @@ class ServerPlane:
 
     def _ready(self, seat: Seat, _request: messages.Ready) -> None:
         self._deeds.take_back(seat)
-        self._feed(events.Pull(time_s=seat.asked_s, rank=seat.member.rank))
+        self._pull(seat.member.rank)
+
+    def _pull(self, rank: int) -> None:
+        self._feed(events.Pull(time_s=self._now_s(), rank=rank))
 
     def _push(self, seat: Seat, push: messages.Push) -> None:
         self._deeds.check(push)

@@ -231,7 +231,8 @@ class Filled(Message, frozen=True, kw_only=True):
 class Decided(Message, frozen=True, kw_only=True):
     """What became of the push. ``norm``: of the gradient applied, None if dropped.
 
-    ``parameters_fd`` holds the latest version, with this push if it was applied.
+    ``parameters_fd`` holds the latest version, with this push if it was applied. ``next``: the
+    worker's next window, where it was sure to be started at once, as if it had sent Ready.
 
     ``waited_s``: from the push's arrival until its update could begin (waiting for others);
     ``applied_s``: the update itself. ``leases``: further batches now leased to this worker.
@@ -249,6 +250,7 @@ class Decided(Message, frozen=True, kw_only=True):
     waited_s: float
     applied_s: float
     parameters_fd: int
+    next: Started | None
 
 
 class Read(Message, frozen=True, kw_only=True):

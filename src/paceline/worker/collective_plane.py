@@ -15,14 +15,13 @@ import torch
 
 from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.launch.rendezvous import process_group_store, unique_name
-from paceline.launch.request import core_count
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import ScheduledPass, outcome_after
-from paceline.worker.reducer import PARCEL_BYTES, Reduced, Reducer
+from paceline.worker.reducer import Reduced, Reducer
 from paceline.worker.session import Session
 from paceline.worker.training import Training
 from paceline.worker.vote import Tally, Vote, ballot, ballot_size, tally
@@ -40,14 +39,11 @@ class CollectivePlane:
         self._position = Position()
         self._pass: ScheduledPass | None = None
         self._left = False
-        device = self._parameters[0].device
-        layout = flat_layout(training.trainables)
-        self._group = _join(session, device)
+        self._group = _join(session, self._parameters[0].device)
         self._reducer = Reducer(
             self._group,
-            layout,
+            flat_layout(training.trainables),
             self._parameters,
-            parcel_bytes=PARCEL_BYTES if _overlap_pays(session, device) else layout.total_bytes,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
         )
@@ -220,15 +216,6 @@ def _join(session: Session, device: torch.device) -> Group:
         device=device,
         waiter=session,
     )
-
-
-def _overlap_pays(session: Session, device: torch.device) -> bool:
-    """Whether reducing beside a backward hides more than it costs; every rank decides alike.
-
-    Where each core has a worker that computes, the threads of gloo only take turns with it.
-    """
-    everyone = session.gather("cores", str(core_count()).encode())
-    return device.type == "cuda" or min(map(int, everyone)) >= 2 * session.world_size
 
 
 def _blame(result: Tally, trainables: list[Trainable]) -> str:

@@ -66,9 +66,9 @@ class Reducer:
         layout: FlatLayout,
         parameters: Sequence[torch.nn.Parameter],
         *,
-        parcel_bytes: int,
         ballot_size: int,
         clock_s: Callable[[], float],
+        parcel_bytes: int = PARCEL_BYTES,
     ) -> None:
         self._group = group
         self._clock_s = clock_s

@@ -25,6 +25,7 @@ from paceline.transport.messages import (
     Push,
     Read,
     Ready,
+    Started,
 )
 from paceline.transport.shared_memory import Region
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
@@ -55,6 +56,7 @@ class ServerPlane:
         self._tells = False
         self._plan: PassPlan | None = None
         self._leases: list[int] = []
+        self._next: Started | None = None
         self._pulled_bytes = 0
         parameters = training.parameters
         self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
@@ -91,7 +93,9 @@ class ServerPlane:
         if self._plan is None:
             return None
         began_s = self._training.clock_s()
-        reply = self._session.request(Ready())
+        reply, self._next = self._next, None
+        if reply is None:
+            reply = self._session.request(Ready())
         self._shared.show(reply.parameters_fd)
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
         self._pulled_bytes = sum(self._sizes)
@@ -118,6 +122,7 @@ class ServerPlane:
         decided: Decided = self._session.request(push)
         self._shared.show(decided.parameters_fd)
         self._buffer.clear()
+        self._next = decided.next
         self._leases += decided.leases
         self._position = Position(
             version=decided.version, clock=decided.clock, progress=decided.progress
@@ -137,8 +142,13 @@ class ServerPlane:
         )
 
     def end_pass_early(self) -> None:
-        if self._plan is not None:
-            self._request_pass(self._plan, 0)
+        if self._plan is None:
+            return
+        self._request_pass(self._plan, 0)
+        if self._next is not None:  # started already: the others count on a push for it
+            self._next = None
+            self._session.request(self._push(Contribution(weight=0.0, unit=self._plan.unit)))
+            self._buffer.clear()
 
     def latest(self) -> AbstractContextManager[None]:
         return self._shared.showing(self._session.request(Read()).parameters_fd)
