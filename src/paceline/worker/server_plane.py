@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import torch
 
-from paceline.gradients.buffer import GradientBuffer
 from paceline.strategies import is_joint, needs_everyone
 from paceline.transport.messages import (
     Decided,
@@ -27,17 +26,14 @@ from paceline.transport.messages import (
     Ready,
     Started,
 )
-from paceline.transport.shared_memory import Region
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.session import Session
+from paceline.worker.shared_gradients import BUCKET_BYTES, SharedGradients
 from paceline.worker.shared_parameters import SharedParameters
 from paceline.worker.training import Training
-
-BUCKET_BYTES = 4 * 2**20
-"""A bucket is looked through for what is not finite when it is full: it should be in the cache."""
 
 BROADCAST_BYTES = 16 * 2**20
 """Buffers travel through the server in pieces of this size, well below a message's limit."""
@@ -52,8 +48,6 @@ class ServerPlane:
         self._session = session
         self._training = training
         self._joint = is_joint(training.strategy)
-        self._together = needs_everyone(training.strategy)
-        self._tells = False
         self._plan: PassPlan | None = None
         self._leases: list[int] = []
         self._next: Started | None = None
@@ -61,14 +55,14 @@ class ServerPlane:
         parameters = training.parameters
         self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
         layout = flat_layout(training.trainables)
-        self._region = Region.create(layout.total_bytes)
-        memory = self._region.memory
-        self._buffer = GradientBuffer(
-            layout, memory, parameters, bucket_bytes=BUCKET_BYTES, on_ready=self._filled
-        )
+        together = needs_everyone(training.strategy)
+        self._gradients = SharedGradients(
+            parameters, layout,
+            tell=self._filled if together else None, clock_s=training.clock_s,
+        )  # fmt: skip
+        self._buffer = self._gradients.buffer
         if session.rank == 0:
-            for parameter, initial in zip(parameters, layout.views(memory), strict=True):
-                initial.copy_(parameter.detach())
+            self._gradients.show_parameters()
         self._groups = self._hyperparameters()
         opened = session.request(self._opening())
         self._shared = SharedParameters(parameters, layout, opened.server_pid)
@@ -113,8 +107,7 @@ class ServerPlane:
         )
 
     def before_backward(self, *, last: bool) -> None:
-        self._buffer.arm(last=last)
-        self._tells = last and self._together
+        self._gradients.before_backward(last=last)
 
     def exchange(self, contribution: Contribution) -> Outcome:
         began_s = self._training.clock_s()
@@ -139,6 +132,7 @@ class ServerPlane:
             exchange_s=self._training.clock_s() - began_s - decided.waited_s,
             sent_bytes=self._sent_bytes(push.used),
             received_bytes=self._pulled_bytes,
+            buckets=self._gradients.times(),
         )
 
     def end_pass_early(self) -> None:
@@ -171,14 +165,13 @@ class ServerPlane:
 
     def close(self, reason: Literal["finished", "departed"]) -> None:
         self._plan = None
-        self._buffer.close()
+        self._gradients.close()
         try:
             if self._session.usable:
                 self.sync_optimizer()
         finally:
             self._session.close(reason)
             self._shared.release()
-            self._region.close()
 
     def _opening(self) -> Open:
         training = self._training
@@ -188,8 +181,8 @@ class ServerPlane:
             manifest=tensors_of(training.trainables),
             optimizer=OptimizerSpec(name=type(training.optimizer).__name__, groups=self._groups),
             clip_norm=training.clip_norm,
-            region_fd=self._region.fd,
-            region_bytes=self._region.memory.numel(),
+            region_fd=self._gradients.region.fd,
+            region_bytes=self._gradients.region.memory.numel(),
             bucket_bytes=BUCKET_BYTES,
             state=dump_state(training.optimizer, training.trainables) if rank0 else None,
         )
@@ -211,10 +204,7 @@ class ServerPlane:
         self._leases += reply.batches
 
     def _push(self, contribution: Contribution) -> Push:
-        if contribution.weight == 0:
-            self._buffer.discard()
-        self._tells = False
-        self._buffer.flush(fill_unused=self._joint)
+        self._gradients.complete(empty=contribution.weight == 0, fill_unused=self._joint)
         bad = self._buffer.first_bad()
         return Push(
             weight=contribution.weight,
@@ -227,10 +217,9 @@ class ServerPlane:
             groups=self._changed_groups(),
         )
 
-    def _filled(self, bucket: int) -> None:
+    def _filled(self, buckets: int) -> None:
         """In the midst of backward: the server may sum what every worker has."""
-        if self._tells and bucket + 1 < len(self._buffer.buckets):
-            self._session.tell(Filled(buckets=bucket + 1))
+        self._session.tell(Filled(buckets=buckets))
 
     def _changed_groups(self) -> list[dict[str, Any]] | None:
         """The groups' hyper-parameters, if they differ from what the server last heard."""
