@@ -412,6 +412,42 @@ def one_non_finite_loss_is_skipped_and_training_goes_on(strategy: str) -> Result
         return {"end": digest(model), "finite": finite, "reasons": reasons}
 
 
+class Explodes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        raise RuntimeError("boom")
+
+
+@scenario
+def a_backward_that_breaks_off_late_spoils_nothing(strategy: str) -> Result:
+    """Its gradients are complete, some on their way, when it fails; the script goes on."""
+    torch.manual_seed(7)
+    layers = [nn.Linear(6, 1000), nn.Tanh(), nn.Linear(1000, 1100), nn.Linear(1100, 3)]
+    model = nn.Sequential(*layers)  # 4 MB: two buckets
+    caught, outcomes = 0, []
+    with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
+        for number, (inputs, targets) in enumerate(unhurried(worker.batches(data()))):
+            breaks = worker.rank == 1 and number == 1
+            if breaks:
+                inputs = Explodes.apply(inputs.requires_grad_())  # type: ignore[no-untyped-call]
+            loss = nn.functional.cross_entropy(worker(inputs), targets)
+            try:
+                outcomes.append(worker.step(loss * 1e30 if breaks else loss))
+            except RuntimeError:
+                caught += 1
+        largest = max(float(p.detach().abs().max()) for p in model.parameters())
+        return {
+            "end": digest(model),
+            "largest": largest,
+            "caught": caught,
+            "refused": [o.reason for o in outcomes if not o.applied],
+        }
+
+
 @scenario
 def a_compiled_model_works(strategy: str) -> Result:
     model = net()

@@ -120,6 +120,15 @@ def test_evaluation_after_the_loop_is_shared_exact_and_equal(played: Any) -> Non
     assert by_rank[0]["pooled"] == pytest.approx(by_rank[0]["alone"], abs=1e-12)
 
 
+def test_a_backward_that_breaks_off_late_spoils_nothing(played: Any) -> None:
+    strategy, _, results = played
+    by_rank = results["a_backward_that_breaks_off_late_spoils_nothing"]
+    assert [r["caught"] for r in by_rank][:2] == [0, 1]
+    assert all(r["largest"] < 10 for r in by_rank), "nothing of it was applied"
+    if strategy == "sync:allreduce":
+        assert "broke off on rank 1" in by_rank[0]["refused"][0]
+
+
 def test_an_unused_parameter_is_left_alone(played: Any) -> None:
     strategy, _, results = played
     for result in results["an_unused_parameter_is_left_alone"]:

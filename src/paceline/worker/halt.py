@@ -1,4 +1,4 @@
-"""Whether this worker has to stop, and why: set by one thread, seen at once by the one that waits.
+"""Whether this worker has to stop, and why: set by one thread, seen by the one that waits.
 
 Knows no connection and no clock.
 """
@@ -40,7 +40,6 @@ class Halt:
         self._reason: tuple[type[PacelineError], str] | None = None
         self._happened = threading.Event()
         self._lock = threading.Lock()
-        self._waiting: set[threading.Event] = set()
 
     @property
     def text(self) -> str | None:
@@ -63,18 +62,6 @@ class Halt:
             kind, text = self._reason
             raise kind(text)
 
-    def wait_for(self, done: threading.Event) -> None:
-        """Block until ``done`` is set, or raise as soon as there is a reason to stop."""
-        with self._lock:
-            self._waiting.add(done)
-        try:
-            self.check()
-            done.wait()
-            self.check()
-        finally:
-            with self._lock:
-                self._waiting.discard(done)
-
     def settle(self, timeout_s: float) -> None:
         """Something broke: give a reason that is under way ``timeout_s`` to come, then check."""
         self._happened.wait(timeout_s)
@@ -84,7 +71,4 @@ class Halt:
         with self._lock:
             if self._reason is None:
                 self._reason = (kind, text)
-            woken = list(self._waiting)
         self._happened.set()
-        for event in woken:
-            event.set()

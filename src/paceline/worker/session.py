@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -111,10 +110,6 @@ class Session:
     def check(self) -> None:
         """Raises if this worker has to stop."""
         self._halt.check()
-
-    def wait_for(self, done: threading.Event) -> None:
-        """Block until ``done`` is set; raises as soon as this worker has to stop."""
-        self._halt.wait_for(done)
 
     def explain(self, error: Exception) -> PacelineError:
         """What to raise for ``error``, a broken connection: the server's reason, if it gives one."""
