@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from paceline.events import Fact, Order
+from paceline.events import Fact, Order, Pull, Start
 from paceline.policy import Coordinator
 from paceline.strategies import parse_strategy
 from policy.oracle import DumbCoordinator
@@ -30,7 +30,10 @@ def compare(scene: Scene, tape: Sequence[int], speed: Sequence[int]) -> None:
 
     def feed(fact: Fact) -> list[Order]:
         history.append(fact)
+        would_start = isinstance(fact, Pull) and real.would_start(fact.rank)
         orders = real.feed(fact)
+        started = any(isinstance(one, Start) and one.rank == fact.rank for one in orders)
+        assert would_start == (isinstance(fact, Pull) and started)
         bare = [replace(order, reason="") for order in orders]
         expected = dumb.feed(fact)
         assert bare == expected, "\n".join(map(str, history))

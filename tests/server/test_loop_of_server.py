@@ -131,3 +131,17 @@ def test_a_process_that_is_gone_already_is_reported_too(loop: Loop) -> None:
     deaths.watch(process.pid, lambda: died.append(1))
     loop.turn()
     assert died == [1]
+
+
+def test_what_is_put_off_comes_when_nothing_else_is_ready(loop: Loop) -> None:
+    log: list[str] = []
+    pipes = [Pipe(loop, name, log, urgent=False) for name in ("a", "b")]
+    for pipe in pipes:
+        pipe.send()
+    loop.when_quiet(lambda: log.append("quiet"))
+    for _ in range(3):
+        loop.turn()
+    assert log == ["a", "b", "quiet"]
+    for pipe in pipes:
+        loop.remove(pipe.source)
+        pipe.close()
