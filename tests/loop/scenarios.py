@@ -6,6 +6,7 @@ what each rank saw to ``OUT/<scenario>-rank<r>.json``. A scenario is an ordinary
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
@@ -63,6 +64,11 @@ def digest(model: nn.Module) -> str:
     return hasher.hexdigest()
 
 
+def gloo_threads() -> int:
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum("gloo" in name for name in names)
+
+
 def train(worker: paceline.Worker, loader: Any, **options: Any) -> list[Any]:
     outcomes = []
     for inputs, targets in worker.batches(loader, **options):
@@ -72,12 +78,16 @@ def train(worker: paceline.Worker, loader: Any, **options: Any) -> list[Any]:
 
 @scenario
 def replicas_start_from_rank_0_and_end_equal(strategy: str) -> Result:
+    gc.disable()
     model = net()
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
         start = digest(model)
         outcomes = train(worker, data())
         end = digest(model)
+    left = gloo_threads()
+    gc.enable()
     return {
+        "gloo_threads_left": left,
         "start": start,
         "end": end,
         "closed": digest(model),

@@ -63,6 +63,7 @@ def test_replicas_start_from_rank_0_and_end_equal(played: Any) -> None:
     assert same(by_rank, "start")
     assert all(r["closed"] == r["end"] for r in by_rank), "parameters survive close"
     assert all(r["norms"] for r in by_rank)
+    assert all(r["gloo_threads_left"] == 0 for r in by_rank), "a forked process cannot join them"
     assert by_rank[0]["keys"] == ["0.weight", "0.bias", "2.weight", "2.bias"]
     if strategy != "backup:1":
         assert sum(r["windows"] for r in by_rank) == 12, "every batch once"

@@ -119,6 +119,7 @@ class GradientBuffer:
         self.clear()
         for handle in self._handles:
             handle.remove()
+        self._on_ready = _nobody  # or owner and buffer would keep each other in memory
 
     def _forget(self) -> None:
         self._armed = self._last = False
@@ -182,6 +183,10 @@ class GradientBuffer:
         return [
             place for place in places if self._used[place] and not _is_finite(self._views[place])
         ]
+
+
+def _nobody(_: int) -> None:
+    raise AssertionError("the buffer is closed")
 
 
 def stray_backward(name: str) -> UsageError:

@@ -103,10 +103,15 @@ class Group:
             _add_up(pending.parts, pending.total)
 
     def close(self, *, abandon: bool) -> None:
-        """Destroy the group; with ``abandon``, where a peer may not answer, leave it as it is."""
+        """Destroy the group; with ``abandon``, where a peer may not answer, leave it as it is.
+
+        Destroyed here and now: gloo's destructor joins its threads, which a process forked later (a
+        DataLoader's), whose garbage collector might find the group, does not have.
+        """
+        group, self._group = self._group, None
         if not abandon:
-            _release(self._group)
-            c10d.destroy_process_group(self._group)
+            _release(group)
+            c10d.destroy_process_group(group)
 
     def _is_small(self, tensor: torch.Tensor) -> bool:
         total_bytes = self._world_size * tensor.numel() * tensor.itemsize
