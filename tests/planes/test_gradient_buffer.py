@@ -218,3 +218,25 @@ def test_a_gradient_outside_step_names_the_line_to_delete() -> None:
     buffer_for(model)
     with pytest.raises(UsageError, match=r"Delete the line `loss.backward\(\)`"):
         model(torch.ones(1, 2)).sum().backward()
+
+
+@pytest.mark.parametrize("features", [3, 300])  # judged as a bucket, and one by one
+def test_the_norm_is_of_what_was_accumulated_last(features: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(features, features) for _ in range(2)])
+    buffer = buffer_for(model, bucket_bytes=10**9)
+    inputs = torch.randn(4, features)
+    for backwards in (1, 2):
+        for number in range(backwards):
+            buffer.arm(last=number == backwards - 1)
+            model(inputs).pow(2).mean().backward()
+        buffer.flush(fill_unused=True)
+        norm = float(nn.utils.get_total_norm([one.grad for one in model.parameters()]))
+        assert buffer.norm() == pytest.approx(norm, rel=1e-5)
+        buffer.clear()
+    buffer.arm(last=True)
+    model[1](inputs).pow(2).mean().backward()
+    model[1](inputs).pow(2).mean().backward()  # before its bucket is ready: it adds up
+    model[0](inputs).pow(2).mean().backward()
+    norm = float(nn.utils.get_total_norm([one.grad for one in model.parameters()]))
+    assert buffer.norm() == pytest.approx(norm, rel=1e-5)

@@ -22,6 +22,9 @@ from paceline.gradients.buckets import buckets_of
 from paceline.gradients.layout import FlatLayout
 from paceline.gradients.norms import sum_of_squares
 
+LARGE_BYTES = 2**16
+"""Buckets of such parameters, on average, are judged parameter by parameter, each as it comes."""
+
 
 class GradientBuffer:
     """Gradients of ``parameters`` (in the layout's order) in ``memory`` (uint8, on their device).
@@ -52,6 +55,10 @@ class GradientBuffer:
         self._bucket_of = {
             place: index for index, bucket in enumerate(self.buckets) for place in bucket.places
         }
+        self._large = [
+            bucket.stop_bytes - bucket.start_bytes >= len(bucket.places) * LARGE_BYTES
+            for bucket in self.buckets
+        ]
         self._forget()
         self._handles = [
             parameter.register_post_accumulate_grad_hook(partial(self._accumulated, place))  # type: ignore[no-untyped-call]
@@ -129,25 +136,31 @@ class GradientBuffer:
         self._ready = 0
         self._bad: list[int] = []
         self._squares: list[float] = []
+        self._square_of: dict[int, float] = {}
 
     def _accumulated(self, place: int, parameter: torch.Tensor) -> None:
         if not self._armed:
             parameter.grad = None
             raise stray_backward(self._names[place])
         gradient = parameter.grad
-        if gradient is not None and gradient is not self._views[place]:
+        if gradient is self._views[place]:
+            self._square_of.pop(place, None)  # something was added to it
+        elif gradient is not None:
             self._adopt(place, parameter, gradient)
         if self._last:
             self._arrive(place)
 
     def _adopt(self, place: int, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Copy what autograd made for itself into its place here."""
+        """Copy what autograd made for itself into its place here; it is in the cache right now."""
         if gradient.layout != torch.strided:
             raise UsageError(
                 f"{self._names[place]} has a sparse gradient, which cannot be joined between "
                 f"workers. Build its layer with sparse=False."
             )
-        self._views[place].copy_(gradient.detach())
+        values = gradient.detach()
+        if self._last and self._large[self._bucket_of[place]]:
+            self._square_of[place] = sum_of_squares(values)
+        self._views[place].copy_(values)
         parameter.grad = self._views[place]
         self._used[place] = 1
 
@@ -171,13 +184,19 @@ class GradientBuffer:
         """
         index = self._ready
         places = self.buckets[index].places
-        used = [self._views[place] for place in places if self._used[place]]
-        square = sum_of_squares(self.vectors[index]) if whole else sum(map(sum_of_squares, used))
+        if whole and not self._large[index]:
+            square = sum_of_squares(self.vectors[index])
+        else:
+            square = sum(self._square(place) for place in places if self._used[place])
         if not math.isfinite(square):
             self._bad += self._not_finite(places)
         self._squares.append(square if square == square else math.inf)
         self._ready += 1
         self._on_ready(index)
+
+    def _square(self, place: int) -> float:
+        known = self._square_of.get(place)
+        return sum_of_squares(self._views[place]) if known is None else known
 
     def _not_finite(self, places: Iterable[int]) -> list[int]:
         return [

@@ -35,8 +35,9 @@ def clip_by_norm(parameters: Sequence[torch.Tensor], clip_norm: float | None) ->
 
 def sum_of_squares(values: torch.Tensor) -> float:
     """In float32 at least; not finite if a value is not, or if it is too large."""
-    if values.dim() == 1 and values.dtype in (torch.float32, torch.float64):
-        return torch.dot(values, values).item()
+    if values.is_contiguous() and values.dtype in (torch.float32, torch.float64):
+        flat = values.view(-1)
+        return torch.dot(flat, flat).item()
     wide = torch.promote_types(values.dtype, torch.float32)
     return float(torch.linalg.vector_norm(values, dtype=wide).item()) ** 2
 

@@ -7,6 +7,7 @@ is the server's, and parameters are read only as long as a reply has allowed.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -55,10 +56,10 @@ class ServerPlane:
         parameters = training.parameters
         self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
         layout = flat_layout(training.trainables)
-        together = needs_everyone(training.strategy)
+        overlaps = needs_everyone(training.strategy) and _cores_are_free(session.world_size)
         self._gradients = SharedGradients(
             parameters, layout,
-            tell=self._filled if together else None, clock_s=training.clock_s,
+            tell=self._filled if overlaps else None, clock_s=training.clock_s,
         )  # fmt: skip
         self._buffer = self._gradients.buffer
         if session.rank == 0:
@@ -231,3 +232,11 @@ class ServerPlane:
 
     def _sent_bytes(self, used: bytes) -> int:
         return sum(size for size, one in zip(self._sizes, used, strict=True) if one or self._joint)
+
+
+def _cores_are_free(workers: int) -> bool:
+    """Whether the server can sum during backward without taking a core from it.
+
+    Where it cannot, that costs more than it saves: 13 ms of an 87 ms step (docs/performance.md).
+    """
+    return len(os.sched_getaffinity(0)) > workers * torch.get_num_threads()
