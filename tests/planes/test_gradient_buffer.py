@@ -14,6 +14,7 @@ from paceline.errors import UsageError
 from paceline.gradients.buckets import buckets_of
 from paceline.gradients.buffer import GradientBuffer
 from paceline.gradients.layout import FlatLayout, dense_stride, layout_of
+from paceline.gradients.norms import sum_of_squares
 
 
 def layout_for(model: nn.Module) -> FlatLayout:
@@ -30,7 +31,12 @@ def buffer_for(
     for view in layout.views(memory):
         view.fill_(float("nan"))
     return GradientBuffer(
-        layout, memory, list(model.parameters()), bucket_bytes=bucket_bytes, on_ready=on_ready
+        layout,
+        memory,
+        list(model.parameters()),
+        bucket_bytes=bucket_bytes,
+        on_ready=on_ready,
+        gauge=sum_of_squares,
     )
 
 
@@ -221,7 +227,7 @@ def test_a_gradient_outside_step_names_the_line_to_delete() -> None:
 
 
 @pytest.mark.parametrize("features", [3, 300])  # judged as a bucket, and one by one
-def test_the_norm_is_of_what_was_accumulated_last(features: int) -> None:
+def test_the_gauge_is_of_what_was_accumulated_last(features: int) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(features, features) for _ in range(2)])
     buffer = buffer_for(model, bucket_bytes=10**9)
@@ -232,11 +238,11 @@ def test_the_norm_is_of_what_was_accumulated_last(features: int) -> None:
             model(inputs).pow(2).mean().backward()
         buffer.flush(fill_unused=True)
         norm = float(nn.utils.get_total_norm([one.grad for one in model.parameters()]))
-        assert buffer.norm() == pytest.approx(norm, rel=1e-5)
+        assert buffer.gauged() == pytest.approx(norm**2, rel=1e-5)
         buffer.clear()
     buffer.arm(last=True)
     model[1](inputs).pow(2).mean().backward()
     model[1](inputs).pow(2).mean().backward()  # before its bucket is ready: it adds up
     model[0](inputs).pow(2).mean().backward()
     norm = float(nn.utils.get_total_norm([one.grad for one in model.parameters()]))
-    assert buffer.norm() == pytest.approx(norm, rel=1e-5)
+    assert buffer.gauged() == pytest.approx(norm**2, rel=1e-5)

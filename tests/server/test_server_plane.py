@@ -436,3 +436,56 @@ def test_sixty_four_workers_join_train_and_leave(near_server: str) -> None:
         worker.leave()
 
     at_once(workers, train)
+
+
+def test_rounds_summed_ahead_have_the_bits_of_those_that_are_not(near_server: str) -> None:
+    workers = opened(near_server, 2, "sync:server", optimizer=("SGD", {"lr": 0.1}))
+    parameters = tensors(0)
+
+    def train(worker: StandIn) -> None:
+        worker.open_pass(6)
+        for step in range(3):
+            start(worker)
+            own = gradients(worker.rank, step)
+            worker.fill(own)
+            for filled in range(1, 1 + step):
+                worker.data.send(messages.Filled(buckets=filled))
+            assert worker.ask(worker.pushing(own)).applied
+
+    at_once(workers, train)
+    for step in range(3):
+        both = zip(parameters, gradients(0, step), gradients(1, step), strict=True)
+        for parameter, first, second in both:
+            parameter.add_((first + second) / 2, alpha=-0.1)
+    for worker in workers:
+        assert_parameters(worker, parameters)
+        worker.leave()
+
+
+def test_a_backward_that_breaks_off_half_sent_spoils_its_round_and_no_other(
+    near_server: str,
+) -> None:
+    workers = opened(near_server, 2, "sync:server", optimizer=("SGD", {"lr": 0.1}))
+
+    def train(worker: StandIn) -> list[Any]:
+        worker.open_pass(4)
+        decided = []
+        for step in range(2):
+            start(worker)
+            own = gradients(worker.rank, step)
+            worker.fill(own)
+            worker.data.send(messages.Filled(buckets=1))
+            broke_off = worker.rank == 1 and step == 0
+            decided.append(worker.ask(worker.pushing(own, 0.0 if broke_off else 1.0)))
+        return decided
+
+    decided = at_once(workers, train)
+    parameters = tensors(0)
+    for parameter, first, second in zip(parameters, gradients(0, 1), gradients(1, 1), strict=True):
+        parameter.add_((first + second) / 2, alpha=-0.1)
+    for worker in workers:
+        spoiled, applied = decided[worker.rank]
+        assert (spoiled.applied, spoiled.kind, applied.applied) == (False, "non-finite", True)
+        assert "broke off, half sent" in spoiled.reason
+        assert_parameters(worker, parameters)
+        worker.leave()

@@ -20,7 +20,6 @@ import torch
 from paceline.errors import UsageError
 from paceline.gradients.buckets import buckets_of
 from paceline.gradients.layout import FlatLayout
-from paceline.gradients.norms import sum_of_squares
 
 LARGE_BYTES = 2**16
 """Buckets of such parameters, on average, are judged parameter by parameter, each as it comes."""
@@ -31,7 +30,8 @@ class GradientBuffer:
 
     ``buckets`` and ``vectors`` (each bucket's memory, flat) are in launch order. ``on_ready(index)``
     is called for 0, 1, 2, ... once each window, from within backward or :meth:`flush`; from then on
-    the bucket belongs to the caller, until :meth:`clear`.
+    the bucket belongs to the caller, until :meth:`clear`. Every gradient passes through ``gauge`` once
+    (:mod:`paceline.gradients.norms`): a sum over its values, not finite if one of them is not.
     """
 
     def __init__(
@@ -42,11 +42,13 @@ class GradientBuffer:
         *,
         bucket_bytes: int,
         on_ready: Callable[[int], None],
+        gauge: Callable[[torch.Tensor], float],
     ) -> None:
         self._names = [slot.name for slot in layout.slots]
         self._views = layout.views(memory)
         self._parameters = list(parameters)
         self._on_ready = on_ready
+        self._gauge = gauge
         self.buckets = buckets_of(layout, bucket_bytes)
         self.vectors = [
             memory[bucket.start_bytes : bucket.stop_bytes].view(bucket.dtype)
@@ -92,10 +94,10 @@ class GradientBuffer:
                     self._views[place].zero_()
             self._make_ready(whole=fill_unused or not unused)
 
-    def norm(self) -> float:
-        """The 2-norm of the window's gradients in the buckets that are ready; inf if its square, in
-        float32 at least, overflowed."""
-        return math.sqrt(sum(self._squares))
+    def gauged(self) -> float:
+        """The sum of all gauges of the buckets that are ready; inf if it is not finite."""
+        total = sum(self._gauges)
+        return total if math.isfinite(total) else math.inf
 
     def first_bad(self) -> int | None:
         """The first parameter whose gradient held a NaN or an infinity when its bucket became ready."""
@@ -135,8 +137,8 @@ class GradientBuffer:
         self._missing = [len(bucket.places) for bucket in self.buckets]
         self._ready = 0
         self._bad: list[int] = []
-        self._squares: list[float] = []
-        self._square_of: dict[int, float] = {}
+        self._gauges: list[float] = []
+        self._gauge_of: dict[int, float] = {}
 
     def _accumulated(self, place: int, parameter: torch.Tensor) -> None:
         if not self._armed:
@@ -144,7 +146,7 @@ class GradientBuffer:
             raise stray_backward(self._names[place])
         gradient = parameter.grad
         if gradient is self._views[place]:
-            self._square_of.pop(place, None)  # something was added to it
+            self._gauge_of.pop(place, None)  # something was added to it
         elif gradient is not None:
             self._adopt(place, parameter, gradient)
         if self._last:
@@ -159,7 +161,7 @@ class GradientBuffer:
             )
         values = gradient.detach()
         if self._last and self._large[self._bucket_of[place]]:
-            self._square_of[place] = sum_of_squares(values)
+            self._gauge_of[place] = self._gauge(values)
         self._views[place].copy_(values)
         parameter.grad = self._views[place]
         self._used[place] = 1
@@ -179,28 +181,29 @@ class GradientBuffer:
     def _make_ready(self, *, whole: bool) -> None:
         """Hand the next bucket over. Its values are judged first, while they are in the cache.
 
-        A sum of squares is not finite if any of its terms is not: one pass over memory, and no
-        temporary, clears the usual case. ``whole``: nothing in it is left from an earlier window.
+        ``whole``: nothing in it is left from an earlier window.
         """
         index = self._ready
         places = self.buckets[index].places
         if whole and not self._large[index]:
-            square = sum_of_squares(self.vectors[index])
+            gauge = self._gauge(self.vectors[index])
         else:
-            square = sum(self._square(place) for place in places if self._used[place])
-        if not math.isfinite(square):
+            gauge = sum(self._gauged(place) for place in places if self._used[place])
+        if not math.isfinite(gauge):
             self._bad += self._not_finite(places)
-        self._squares.append(square if square == square else math.inf)
+        self._gauges.append(gauge)
         self._ready += 1
         self._on_ready(index)
 
-    def _square(self, place: int) -> float:
-        known = self._square_of.get(place)
-        return sum_of_squares(self._views[place]) if known is None else known
+    def _gauged(self, place: int) -> float:
+        known = self._gauge_of.get(place)
+        return self._gauge(self._views[place]) if known is None else known
 
     def _not_finite(self, places: Iterable[int]) -> list[int]:
         return [
-            place for place in places if self._used[place] and not _is_finite(self._views[place])
+            place
+            for place in places
+            if self._used[place] and not bool(torch.isfinite(self._views[place]).all())
         ]
 
 
@@ -222,7 +225,3 @@ def _came_again(name: str) -> UsageError:
         f"on its way to the other workers. If its layer is in a checkpoint() and used more than once, "
         f"say checkpoint(..., use_reentrant=False)."
     )
-
-
-def _is_finite(values: torch.Tensor) -> bool:
-    return math.isfinite(sum_of_squares(values)) or bool(torch.isfinite(values).all())

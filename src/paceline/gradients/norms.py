@@ -33,6 +33,11 @@ def clip_by_norm(parameters: Sequence[torch.Tensor], clip_norm: float | None) ->
     return norm
 
 
+def sum_of_values(values: torch.Tensor) -> float:
+    """In float32 at least; not finite if a value is not, or if it is too large."""
+    return values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).item()
+
+
 def sum_of_squares(values: torch.Tensor) -> float:
     """In float32 at least; not finite if a value is not, or if it is too large."""
     if values.is_contiguous() and values.dtype in (torch.float32, torch.float64):

@@ -18,7 +18,7 @@ import torch
 from paceline.gradients.buckets import buckets_of
 from paceline.gradients.buffer import GradientBuffer
 from paceline.gradients.layout import ALIGNMENT_BYTES, FlatLayout
-from paceline.gradients.norms import sum_of_squares
+from paceline.gradients.norms import sum_of_squares, sum_of_values
 from paceline.worker.plane import BucketTimes
 
 BUCKET_BYTES = 4 * 2**20
@@ -84,6 +84,7 @@ class Reducer:
             parameters,
             bucket_bytes=min(BUCKET_BYTES, parcel_bytes),
             on_ready=self._ready,
+            gauge=sum_of_values,
         )
         self._vectors = [
             gradients[one.start_bytes : one.stop_bytes].view(one.dtype) for one in parcels

@@ -7,6 +7,7 @@ is the server's, and parameters are read only as long as a reply has allowed.
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -212,7 +213,7 @@ class ServerPlane:
             unit=contribution.unit,
             used=self._buffer.used(),
             bad="" if bad is None else self._training.trainables[bad].name,
-            norm=self._buffer.norm(),
+            norm=math.sqrt(self._buffer.gauged()),
             stop=contribution.stop,
             total=contribution.total,
             groups=self._changed_groups(),

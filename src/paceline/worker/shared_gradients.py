@@ -12,6 +12,7 @@ import torch
 
 from paceline.gradients.buffer import GradientBuffer
 from paceline.gradients.layout import FlatLayout
+from paceline.gradients.norms import sum_of_squares
 from paceline.transport.shared_memory import Region
 from paceline.worker.plane import BucketTimes
 
@@ -37,7 +38,7 @@ class SharedGradients:
         self.region = Region.create(layout.total_bytes)
         self.buffer = GradientBuffer(
             layout, self.region.memory, parameters,
-            bucket_bytes=BUCKET_BYTES, on_ready=self._ready,
+            bucket_bytes=BUCKET_BYTES, on_ready=self._ready, gauge=sum_of_squares,
         )  # fmt: skip
         self._views = layout.views(self.region.memory)
         self._parameters = parameters
