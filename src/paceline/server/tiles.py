@@ -16,8 +16,9 @@ import torch
 
 from paceline.gradients.layout import ALIGNMENT_BYTES, FlatLayout, Slot
 
-TILE_BYTES = 2**20
-"""Gradient, momentum and parameter of a tile stay in the last cache level together."""
+TILE_BYTES = 2 * 2**20
+"""Gradient, momentum and parameter of a tile stay in the last cache level together, and Python, which
+only one thread at a time can run, is not what the threads wait for."""
 
 _ELEMENTWISE = {
     "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop",
