@@ -43,7 +43,7 @@ def _latency(bench: Bench) -> Row:
 def _policy(bench: Bench, size: int) -> Row:
     bench.say(f"policy core, N={size}")
     key = f"policy N={size}"
-    said, failure = _ask("policy.py", "--workers", str(size))
+    said, failure = _ask("policy_rate.py", "--workers", str(size))
     if failure:
         return Row(key=key, value=None, unit="/s", failure=failure)
     slowest = min(said, key=lambda word: median(said[word]))

@@ -1,4 +1,4 @@
-"""How many facts a second the policy core decides on one core: ``python benchmarks/policy.py``.
+"""How many facts a second the policy core decides on one core: ``python benchmarks/policy_rate.py``.
 
 Every worker pulls and pushes in turn, heartbeats included as a real run has them (one a second at
 100 windows a second). What is timed, in processor seconds: constructing the fact, feeding it,
