@@ -54,7 +54,7 @@ def layout_for(model: nn.Module) -> FlatLayout:
 
 
 def reducer_for(
-    model: nn.Module, clock: Clock, wire: Wire, *, parcel_bytes: int = 2**30
+    model: nn.Module, clock: Clock, wire: Wire, *, parcel_bytes: int = 2**30, measure: bool = True
 ) -> Reducer:
     return Reducer(
         wire,
@@ -63,6 +63,7 @@ def reducer_for(
         parcel_bytes=parcel_bytes,
         ballot_size=len(BALLOT),
         clock_s=clock,
+        measure=measure,
     )
 
 
@@ -71,13 +72,13 @@ def layers(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(*[nn.Linear(4, 4, bias=False, dtype=dtype) for _ in range(3)])
 
 
-def window(reducer: Reducer, model: nn.Module, *, measure: bool = True) -> Any:
+def window(reducer: Reducer, model: nn.Module) -> Any:
     reducer.before_backward(last=True)
     dtype = next(model.parameters()).dtype
     model(torch.ones(1, 4, dtype=dtype)).sum().backward()
     reducer.buffer.flush(fill_unused=True)
     reducer.send(BALLOT)
-    return reducer.finish(measure=measure)
+    return reducer.finish()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -108,8 +109,12 @@ def test_beside_a_small_type_the_ballot_travels_alone() -> None:
     assert reduced.ballots == [6.0, 2.0, 0.0]
     assert len(wire.sizes) == 2
     assert len(reduced.times.ready_s) == len(reduced.times.done_s) == 1
-    reducer.buffer.clear()
-    assert window(reducer, model, measure=False).norm is None
+
+
+def test_a_norm_that_nobody_wants_is_not_taken() -> None:
+    clock, model = Clock(), layers()
+    reducer = reducer_for(model, clock, Wire(clock), measure=False)
+    assert window(reducer, model).norm is None
 
 
 def test_parcels_of_two_types_are_sent_in_one_order_whatever_came_first() -> None:
@@ -127,7 +132,7 @@ def test_parcels_of_two_types_are_sent_in_one_order_whatever_came_first() -> Non
             one(torch.ones(1, 4, dtype=one.weight.dtype)).sum().backward()
         reducer.buffer.flush(fill_unused=True)
         reducer.send(BALLOT)
-        assert reducer.finish(measure=True).ballots == [6.0, 2.0, 0.0]
+        assert reducer.finish().ballots == [6.0, 2.0, 0.0]
         reducer.buffer.close()
         orders.append(wire.sizes)
     assert orders[0] == orders[1]

@@ -46,6 +46,7 @@ class CollectivePlane:
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
+            measure=training.clip_norm is None,
         )
         self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
@@ -178,7 +179,7 @@ class CollectivePlane:
         )
         session = self._session
         self._reducer.send(ballot(vote, rank=session.rank, world_size=session.world_size))
-        return self._reducer.finish(measure=self._training.clip_norm is None)
+        return self._reducer.finish()
 
     def _apply(
         self, result: Tally, norm_of_sum: float | None, divisor: float

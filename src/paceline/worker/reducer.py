@@ -57,7 +57,7 @@ class Reducer:
     """The gradient memory of ``parameters`` and its sum over ``group``.
 
     Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``parcel_bytes`` must be
-    equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic.
+    equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic; ``measure``: the sum's norm too.
     """
 
     def __init__(
@@ -68,10 +68,12 @@ class Reducer:
         *,
         ballot_size: int,
         clock_s: Callable[[], float],
+        measure: bool,
         parcel_bytes: int = PARCEL_BYTES,
     ) -> None:
         self._group = group
         self._clock_s = clock_s
+        self._measure = measure
         parcels = buckets_of(layout, parcel_bytes)
         carries = parcels[-1].dtype in CARRIERS
         kind = parcels[-1].dtype if carries else torch.float64
@@ -109,19 +111,18 @@ class Reducer:
         self._ballot.copy_(torch.tensor(numbers, dtype=self._ballot.dtype))
         self._start()
 
-    def finish(self, *, measure: bool) -> Reduced:
-        """Block until everything is the sum over all ranks; take the norm of it to ``measure``."""
-        squares = 0.0
+    def finish(self) -> Reduced:
+        """Block until everything is the sum over all ranks."""
         for place, work in enumerate(self._works):
             self._group.finish(work)
             if place < len(self._vectors):
                 self._done_s[place] = self._done_s[place] or self._clock_s()
-                squares += sum_of_squares(self._vectors[place]) if measure else 0.0
+        squares = map(self._square, range(len(self._vectors)))
+        norm = math.sqrt(sum(squares)) if self._measure else None
         times = BucketTimes(
             began_s=self._began_s, ready_s=tuple(self._ready_s), done_s=tuple(self._done_s)
         )
         self._forget()
-        norm = math.sqrt(squares) if measure else None
         return Reduced(ballots=self._ballot.tolist(), norm=norm, times=times)
 
     def _forget(self) -> None:
@@ -129,6 +130,7 @@ class Reducer:
         self._works: list[Any] = []
         self._ready_s: list[float] = []
         self._done_s = [0.0] * len(self._vectors)
+        self._squares: list[float | None] = [None] * len(self._vectors)
 
     def _ready(self, bucket: int) -> None:
         while len(self._ready_s) < len(self._completes):
@@ -142,11 +144,18 @@ class Reducer:
         """The next parcel. Who waits for the last one sees its end without being told."""
         place = len(self._works)
         tell = place < len(self._wires) - 1
-        on_done = partial(self._done, self._done_s, place) if tell else None
+        on_done = partial(self._done, self._done_s, self._squares, place) if tell else None
         self._works.append(self._group.start_sum(self._wires[place], on_done))
 
-    def _done(self, done_s: list[float], place: int) -> None:
+    def _done(self, done_s: list[float], squares: list[float | None], place: int) -> None:
+        """Called from any thread. The sum is judged while it is in the cache."""
         done_s[place] = self._clock_s()
+        if self._measure:
+            squares[place] = sum_of_squares(self._vectors[place])
+
+    def _square(self, place: int) -> float:
+        known = self._squares[place]
+        return sum_of_squares(self._vectors[place]) if known is None else known
 
 
 def _zeros(size_bytes: int, device: torch.device) -> torch.Tensor:
