@@ -79,7 +79,7 @@ def _arguments() -> argparse.Namespace:
         "--only", type=_pattern, default="", metavar="REGEX", help="rows whose name contains this"
     )
     parser.add_argument("--pairs", type=int, default=5, help="pairs of blocks a ratio [5]")
-    parser.add_argument("--block-s", type=float, default=1.2, help="seconds a block lasts [1.2]")
+    parser.add_argument("--block-s", type=float, default=0.9, help="seconds a block lasts [0.9]")
     parser.add_argument("--quick", action="store_true", help="same as --pairs 2 --block-s 0.4")
     parser.add_argument("--json", type=Path, default=LATEST, metavar="PATH", help=f"[{LATEST}]")
     parser.add_argument("--store", action="store_true", help=f"also into {STORED}")

@@ -7,7 +7,7 @@ contender's series, so that both sides have trained equally when their parameter
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from harness.bench import Bench
@@ -16,10 +16,17 @@ from harness.pairing import in_pairs
 from harness.results import Row
 from harness.sides import Launch, Side, SideFailedError, forking, paceline_run, torch_group
 
+LONGER = 2
+"""Blocks of workers that do not wait for each other are this many times as long: a block ends with its
+slowest worker, up to a step after the first, and that is not what a step takes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """One contender against DDP. ``check``: what has to agree at its end (:mod:`harness.checks`)."""
+    """One contender against DDP. ``check``: what has to agree at its end (:mod:`harness.checks`).
+
+    ``joint``: its workers step together.
+    """
 
     key: str
     task: str
@@ -28,6 +35,7 @@ class Contest:
     check: str
     momentum: float = 0.9
     accumulate: int = 1
+    joint: bool = True
 
     @property
     def reference(self) -> tuple[str, int, int]:
@@ -79,6 +87,7 @@ def _ours(
         check="loss" if strategy == "async" else "parameters",
         momentum=momentum,
         accumulate=accumulate,
+        joint=strategy != "async",
     )
 
 
@@ -92,6 +101,7 @@ def _hogwild(workers: int, *, momentum: float) -> Contest:
         ),
         check="none",
         momentum=momentum,
+        joint=False,
     )
 
 
@@ -119,12 +129,16 @@ def _against_one_ddp(bench: Bench, group: Sequence[Contest]) -> Iterator[Row]:
         yield Row(key=f"{first.task} N={first.workers} DDP", value=None, failure=str(error))
 
 
+def _long_enough(bench: Bench, contest: Contest) -> Bench:
+    return bench if contest.joint else replace(bench, block_s=LONGER * bench.block_s)
+
+
 def _row(bench: Bench, contest: Contest, peer: Side) -> Row:
     try:
         with bench.started(contest.contender) as (ours,):
             peer.ask("reset", momentum=contest.momentum)
             before = end_of(peer, bench.directory)
-            series = in_pairs(ours, peer, bench, contest.key)
+            series = in_pairs(ours, peer, _long_enough(bench, contest), contest.key)
             ends = end_of(ours, bench.directory), end_of(peer, bench.directory)
     except SideFailedError as error:
         if error.side is peer:  # nobody of its group can be compared
