@@ -10,38 +10,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from paceline import events
 from paceline.policy import Coordinator
+from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
 from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group
 from paceline.server.seats import Seat
-from paceline.server.shards import Applied, Shard, Update
+from paceline.server.shards import Shard, Update
 from paceline.server.versions import Versions
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Stop
-
-OVERFLOW = "the gradient's norm is not finite although every push was; the step is skipped"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """What the workers whose pushes were decided together are told."""
-
-    applied: bool
-    kind: str
-    reason: str
-    version: int
-    progress: int
-    norm: float | None = None
-    started_s: float
-    applied_s: float = 0.0
 
 
 class Deeds:
@@ -80,8 +62,7 @@ class Deeds:
         self._bad = ""
         self._due: list[events.Update] = []
         self._together = together
-        self._pull = pull
-        self._answers: dict[int, messages.Decided] = {}
+        self._answers = Answers(coordinator, versions, group, pull if together else None)
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,
@@ -107,7 +88,7 @@ class Deeds:
             if not isinstance(order, events.Update | events.WakeAt):
                 self._apply_due()
             self._deeds[type(order)](order)
-        self._answer()
+        self._answers.send()
 
     def check(self, push: messages.Push) -> None:
         """Raises FrameError for a push that does not fit the model."""
@@ -167,7 +148,7 @@ class Deeds:
     def catch_up(self) -> None:
         """Apply the updates that were put off, and answer their workers."""
         self._apply_due()
-        self._answer()
+        self._answers.send()
 
     def close(self) -> None:
         """Let go of the versions, end the threads."""
@@ -188,18 +169,7 @@ class Deeds:
         self._group.reply(order.rank, ended)
 
     def _start(self, order: events.Start) -> None:
-        seat = self._seats[order.rank]
-        decided = self._answers.pop(order.rank, None)
-        waited_s = self._loop.clock_s() - seat.asked_s if decided is None else 0.0
-        started = messages.Started(
-            clock=order.clock, version=order.version, batches=list(order.batches),
-            leases=seat.take_leases(), progress=self._coordinator.progress,
-            waited_s=waited_s, parameters_fd=self._versions.give(order.rank),
-        )  # fmt: skip
-        if decided is None:
-            self._group.reply(order.rank, started)
-        else:
-            self._group.reply(order.rank, msgspec.structs.replace(decided, next=started))
+        self._answers.start(self._seats[order.rank], order, self._loop.clock_s())
 
     def _update(self, order: events.Update) -> None:
         for rank in order.ranks:
@@ -226,7 +196,7 @@ class Deeds:
             self._versions.publish(room)
         applied_s = (self._loop.clock_s() - started_s) / len(orders)
         for order, outcome in zip(orders, outcomes, strict=True):
-            verdict = _verdict(order, outcome, started_s, applied_s)
+            verdict = verdict_on(order, outcome, started_s, applied_s)
             for rank, lag in zip(order.ranks, order.lags, strict=True):
                 self._decide(self._seats[rank], verdict, lag)
             self._samples += order.weight
@@ -281,25 +251,10 @@ class Deeds:
 
     def _decide(self, seat: Seat, verdict: Verdict, lag: int) -> None:
         seat.push, seat.filled = None, 0
-        rank = seat.member.rank
         if seat.member.state != "live":
-            self.vacate(rank)
+            self.vacate(seat.member.rank)
             return
-        self._answers[rank] = messages.Decided(
-            applied=verdict.applied, kind=verdict.kind, reason=verdict.reason,
-            version=verdict.version, clock=self._coordinator.clock(rank), lag=lag,
-            norm=verdict.norm, leases=seat.take_leases(), progress=verdict.progress,
-            waited_s=verdict.started_s - seat.asked_s, applied_s=verdict.applied_s,
-            parameters_fd=self._versions.give(rank), next=None,
-        )  # fmt: skip
-
-    def _answer(self) -> None:
-        """Send what was decided, and with it the next window where nothing can come in between."""
-        for rank in list(self._answers):
-            if self._together and self._coordinator.would_start(rank):
-                self._pull(rank)
-            if (decided := self._answers.pop(rank, None)) is not None:
-                self._group.reply(rank, decided)
+        self._answers.decide(seat, verdict, lag)
 
     def _take_groups(self, seat: Seat) -> None:
         """Hyper-parameters hold from the push on that brought them, also if it is dropped."""
@@ -325,20 +280,6 @@ class Deeds:
                 live=len(list(self._group.live())), samples=self._samples,
             )
         )  # fmt: skip
-
-
-def _verdict(order: events.Update, outcome: Applied, started_s: float, applied_s: float) -> Verdict:
-    applied = outcome.applied
-    return Verdict(
-        applied=applied,
-        kind="" if applied else "non-finite",
-        reason=order.reason if applied else OVERFLOW,
-        version=order.version,
-        progress=order.progress,
-        norm=outcome.norm if applied else None,
-        started_s=started_s,
-        applied_s=applied_s,
-    )
 
 
 def _part(seat: Seat) -> Part:
