@@ -123,6 +123,15 @@ def test_buckets_are_cut_from_the_end_and_hold_every_byte_once() -> None:
     assert len(buckets_of(layout, layout.total_bytes)) == 2  # one of each type
 
 
+def test_buckets_follow_the_order_in_memory_not_that_of_the_numbers() -> None:
+    names = ["0.weight", "1.weight", "0.bias", "1.bias"]  # as where only weights decay
+    entries = [(name, (16,), (1,), torch.float32) for name in names]
+    layout = layout_of(entries, order=[0, 2, 1, 3])
+    assert [slot.name for slot in layout.slots] == names
+    assert [slot.offset_bytes for slot in layout.slots] == [0, 128, 64, 192]
+    assert [bucket.places for bucket in buckets_of(layout, 128)] == [(1, 3), (0, 2)]
+
+
 def test_buckets_become_ready_in_order_within_the_last_backward_only() -> None:
     model = three_layers()
     seen: list[tuple[int, int]] = []

@@ -14,6 +14,7 @@ from paceline.worker.manifest import (
     Manifest,
     describe,
     first_difference,
+    in_models_order,
     refuse_for_group,
     refuse_for_server,
     trainable,
@@ -39,6 +40,16 @@ def test_the_order_is_the_optimizers_and_names_are_the_models() -> None:
         ("0.weight", 1),
         ("0.bias", 1),
     ]
+
+
+def test_the_models_order_goes_by_its_layers_whatever_the_optimizers() -> None:
+    model = model_of()
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": weights}, {"params": others, "weight_decay": 0.0}]
+    found = trainable(model, torch.optim.SGD(groups, lr=0.1, weight_decay=0.1))
+    names = [found[place].name for place in in_models_order(model, found)]
+    assert names == [name for name, _ in model.named_parameters()]
 
 
 def test_frozen_parameters_are_left_out_and_tied_ones_come_once() -> None:

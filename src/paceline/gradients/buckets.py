@@ -15,7 +15,7 @@ from paceline.gradients.layout import FlatLayout
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """Neighbours of one type. ``places``: their numbers in the layout's order, ascending; the
+    """Neighbours of one type. ``places``: their numbers, as they follow each other in memory; the
     bytes are the layout's, padding included, and every byte of it is in exactly one bucket."""
 
     places: tuple[int, ...]
@@ -25,7 +25,7 @@ class Bucket:
 
 
 def buckets_of(layout: FlatLayout, bucket_bytes: int) -> tuple[Bucket, ...]:
-    """The buckets in launch order: the one whose first parameter comes last in the layout first.
+    """The buckets in launch order: the one whose first parameter comes last in memory first.
 
     A bucket is closed by the parameter that brings it to ``bucket_bytes``. Every side that cuts the
     same layout gets the same buckets.
@@ -35,14 +35,15 @@ def buckets_of(layout: FlatLayout, bucket_bytes: int) -> tuple[Bucket, ...]:
         for dtype, _, stop in layout.segments
         for bucket in _cut(layout, dtype, stop, bucket_bytes)
     ]
-    return tuple(sorted(found, key=lambda bucket: bucket.places[0], reverse=True))
+    turn = {place: number for number, place in enumerate(layout.order)}
+    return tuple(sorted(found, key=lambda bucket: turn[bucket.places[0]], reverse=True))
 
 
 def _cut(
     layout: FlatLayout, dtype: torch.dtype, stop_bytes: int, bucket_bytes: int
 ) -> list[Bucket]:
     """The buckets of one type, whose part of the layout ends at ``stop_bytes``; last one first."""
-    places = [place for place, slot in enumerate(layout.slots) if slot.dtype == dtype]
+    places = [place for place in layout.order if layout.slots[place].dtype == dtype]
     found: list[Bucket] = []
     taken: list[int] = []
     for place in reversed(places):

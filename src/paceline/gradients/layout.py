@@ -29,9 +29,13 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlatLayout:
-    """Slots in the user's parameter order; each type's slots are contiguous, padding is zero."""
+    """Slots in the user's parameter order; each type's slots are contiguous, padding is zero.
+
+    ``order``: the slots' numbers as they follow each other in memory, types apart.
+    """
 
     slots: tuple[Slot, ...]
+    order: tuple[int, ...]
     segments: tuple[tuple[torch.dtype, int, int], ...]
     total_bytes: int
 
@@ -46,14 +50,20 @@ class FlatLayout:
 
 def layout_of(
     entries: Sequence[tuple[str, tuple[int, ...], tuple[int, ...], torch.dtype]],
+    order: Sequence[int] | None = None,
 ) -> FlatLayout:
-    """The layout of ``(name, shape, stride, dtype)`` entries. Strides must be dense (any order)."""
+    """The layout of ``(name, shape, stride, dtype)`` entries. Strides must be dense (any order).
+
+    ``order``: of the entries in memory, by their numbers; their own by default.
+    """
+    order = range(len(entries)) if order is None else order
     placed: dict[int, Slot] = {}
     segments: list[tuple[torch.dtype, int, int]] = []
     offset = 0
-    for dtype in dict.fromkeys(entry[3] for entry in entries):
+    for dtype in dict.fromkeys(entries[index][3] for index in order):
         start = offset
-        for index, (name, shape, stride, own) in enumerate(entries):
+        for index in order:
+            name, shape, stride, own = entries[index]
             if own != dtype:
                 continue
             span = _elements(shape) * dtype.itemsize
@@ -64,7 +74,7 @@ def layout_of(
             offset += -(-span // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         segments.append((dtype, start, offset))
     slots = tuple(placed[index] for index in range(len(entries)))
-    return FlatLayout(slots=slots, segments=tuple(segments), total_bytes=offset)
+    return FlatLayout(slots=slots, order=tuple(order), segments=tuple(segments), total_bytes=offset)
 
 
 def dense_stride(tensor: torch.Tensor) -> tuple[int, ...]:

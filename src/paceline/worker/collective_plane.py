@@ -16,7 +16,7 @@ import torch
 from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.launch.rendezvous import process_group_store, unique_name
 from paceline.transport.collective import Group
-from paceline.worker.manifest import Trainable, flat_layout
+from paceline.worker.manifest import Trainable, flat_layout, in_models_order
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
@@ -42,7 +42,7 @@ class CollectivePlane:
         self._group = _join(session, self._parameters[0].device)
         self._reducer = Reducer(
             self._group,
-            flat_layout(training.trainables),
+            flat_layout(training.trainables, in_models_order(training.model, training.trainables)),
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,

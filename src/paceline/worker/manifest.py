@@ -7,7 +7,7 @@ remedy. Nothing here knows how gradients travel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,14 +125,24 @@ def tensors_of(trainables: list[Trainable]) -> list[Tensor]:
     ]  # fmt: skip
 
 
-def flat_layout(trainables: list[Trainable]) -> FlatLayout:
+def flat_layout(trainables: list[Trainable], order: Sequence[int] | None = None) -> FlatLayout:
     """Where the parameters (or their gradients) lie in one flat piece of memory."""
     return layout_of(
         [
             (one.name, tuple(one.parameter.shape), dense_stride(one.parameter), one.parameter.dtype)
             for one in trainables
-        ]
+        ],
+        order,
     )
+
+
+def in_models_order(model: nn.Module, trainables: Sequence[Trainable]) -> list[int]:
+    """The trainables' numbers in the order in which the model names them: its layers' order.
+
+    The optimizer's own puts all weights before all biases where only weights decay.
+    """
+    turn = {id(parameter): number for number, parameter in enumerate(model.parameters())}
+    return sorted(range(len(trainables)), key=lambda place: turn[id(trainables[place].parameter)])
 
 
 def hyperparameters(
