@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from paceline.errors import UsageError
-from paceline.simulate.cluster import ClusterModel, Hiccups, Straggler
+from paceline.simulate.cluster import Burst, ClusterModel, Hiccups, Straggler
+from paceline.simulate.late import Late
 
 FULL = """
 [workers]
@@ -28,6 +29,17 @@ factor = 4.0
 [[stragglers]]
 rank = 3
 added_s = 0.1
+
+[[bursts]]
+rank = 0
+start = 250
+length = 20
+factor = 2.0
+
+[late]
+count = 2
+added_s = 0.5
+pattern = "every:7"
 """
 
 
@@ -41,6 +53,8 @@ def test_a_file_says_everything(tmp_path):
         seed=7,
         hiccups=Hiccups(probability=0.05, factor=3.0),
         stragglers=(Straggler(rank=2, factor=4.0), Straggler(rank=3, added_s=0.1)),
+        bursts=(Burst(rank=0, start=250, length=20, factor=2.0),),
+        late=Late(count=2, added_s=0.5, every=7),
     )
     assert ClusterModel.load(path, seed=9).seed == 9
 
@@ -82,6 +96,21 @@ def test_hiccups_and_stragglers_multiply_exactly():
     assert always.step_times_s(2).tolist() == [[1.5, 1.5]] * 2
     slow = ClusterModel(count=2, step_s=0.5, stragglers=(Straggler(rank=1, factor=4.0),))
     assert slow.step_times_s(1).tolist() == [[0.5], [2.0]]
+
+
+def test_a_burst_is_slow_from_its_start_for_its_length():
+    burst = Burst(rank=1, start=2, length=3, factor=5.0)
+    times_s = ClusterModel(count=2, step_s=1.0, bursts=(burst,)).step_times_s(7)
+    assert times_s.tolist() == [[1.0] * 7, [1, 1, 5, 5, 5, 1, 1]]
+
+
+def test_so_many_are_late_in_every_step_and_change_when_the_pattern_says():
+    for every, changes in ((None, 0), (10, 3), (1, 39)):
+        late = Late(count=2, added_s=3.0, every=every)
+        slow = ClusterModel(count=6, step_s=1.0, seed=1, late=late).step_times_s(40) == 4.0
+        assert slow.sum(axis=0).tolist() == [2] * 40
+        assert 0 <= (slow[:, 1:] != slow[:, :-1]).any(axis=0).sum() <= changes
+        assert every is None or slow.any(axis=1).sum() > 2
 
 
 def test_no_steps_are_no_times():
@@ -128,6 +157,10 @@ WORKERS = "[workers]\ncount = 2\nstep_s = 1.0\n"
         (WORKERS + "[[stragglers]]\nrank = 1", "either factor"),
         (WORKERS + "[[stragglers]]\nrank = 1\nfactor = 2\nadded_s = 1", "not both"),
         (WORKERS + 2 * "[[stragglers]]\nrank = 1\nfactor = 2\n", "each rank once"),
+        (WORKERS + "[[bursts]]\nrank = 1\nstart = 2\nlength = 0\nfactor = 2", "length=0"),
+        (WORKERS + "[late]\ncount = 3\nadded_s = 1", "count=3"),
+        (WORKERS + "[late]\ncount = 1\nadded_s = 1\npattern = 'often'", "pattern='often'"),
+        (WORKERS + "[network]\nsize_bytes = 1\nalgorithm = 'star'", "algorithm='star'"),
         ("[workers", "not valid TOML"),
     ],
 )

@@ -14,6 +14,25 @@
     rank = 2
     factor = 4.0         # or: added_s = 0.1
 
+    [[bursts]]           # bursty: slow for a while
+    rank = 1
+    start = 100          # its step number
+    length = 50          # steps
+    factor = 3.0
+
+    [late]               # in every step some are late by so much
+    count = 2
+    added_s = 0.1
+    pattern = "random"   # or "same", or "every:50": who they are changes every 50 steps
+
+    [network]            # simulated only
+    size_bytes = 100e6   # of the parameters
+    link_bytes_per_s = 125e6
+    latency_s = 50e-6
+    algorithm = "ring"   # of all-reduce: or "tree", "halving-doubling"
+    server_bytes_per_s = 1.25e9
+    shards = 1
+
 The model only says how long things take. It does not know who sleeps (emulation) or who adds up
 (simulation), nor which strategy runs.
 """
@@ -23,23 +42,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.errors import UsageError, bad_value
+from paceline.simulate.draws import BLOCK_STEPS, Floats, chosen, step_draws, step_draws_as_lists
+from paceline.simulate.late import Late, late_from
+from paceline.simulate.network import Network, network_from
 from paceline.simulate.tables import Table
-
-Floats = npt.NDArray[np.float64]
-
-BLOCK_STEPS = 256
-_WORDS_PER_STEP = 4
-_STREAM_STEPS = 0
-"""Third word of the random counter: each kind of event draws from a stream of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,10 +73,20 @@ class Straggler:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Burst:
+    """Steps ``start`` to ``start + length`` of ``rank`` take ``factor`` times as long."""
+
+    rank: int
+    start: int
+    length: int
+    factor: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterModel:
     """A cluster of ``count`` workers whose step takes ``step_s`` seconds, more or less.
 
-    time = step_s * (1 + jitter * Exp(1)) * (hiccup factor) * (straggler factor) + added_s
+    time = step_s * (1 + jitter * Exp(1)) * (factors of hiccup, burst, straggler) + (seconds added)
 
     Every time is a function of (seed, rank, step) alone, whoever asks and in whatever order: the
     random numbers come from a counter, not from a state.
@@ -75,6 +98,9 @@ class ClusterModel:
     seed: int = 0
     hiccups: Hiccups = Hiccups()
     stragglers: tuple[Straggler, ...] = ()
+    bursts: tuple[Burst, ...] = ()
+    late: Late | None = None
+    network: Network | None = None
 
     @staticmethod
     def load(path: str | Path, *, seed: int | None = None) -> ClusterModel:
@@ -97,40 +123,78 @@ class ClusterModel:
             raise UsageError(f"{source}: not valid TOML: {error}.") from error
         return _model(document, source=source, seed=seed)
 
+    @property
+    def regular_s(self) -> float:
+        """The expectation of a step in which nothing goes wrong."""
+        return self.step_s * (1.0 + self.jitter)
+
     def step_time_s(self, *, rank: int, step: int) -> float:
         """Seconds that micro-batch number ``step`` (0, 1, ...) of ``rank`` takes."""
         self._check_rank(rank)
         block, within = divmod(step, BLOCK_STEPS)
-        extra, chance = _draws_as_lists(self.seed, rank, block)
+        extra, chance = step_draws_as_lists(self.seed, rank, block)
         slow = self._straggler(rank)
         time_s = self.step_s * (1.0 + self.jitter * extra[within])
         if chance[within] < self.hiccups.probability:
             time_s *= self.hiccups.factor
-        return time_s * slow.factor + slow.added_s
+        for burst in self._bursts(rank):
+            if burst.start <= step < burst.start + burst.length:
+                time_s *= burst.factor
+        time_s = time_s * slow.factor + slow.added_s
+        if self.late is not None and rank in self._late_ranks(self.late, step):
+            time_s += self.late.added_s
+        return time_s
 
     def step_times_s(self, steps: int) -> Floats:
         """All times of the first ``steps`` steps, shape (count, steps), in seconds.
 
         Equal to :meth:`step_time_s` bit for bit.
         """
-        return np.stack([self._row(rank, steps) for rank in range(self.count)])
+        times_s = np.stack([self._row(rank, steps) for rank in range(self.count)])
+        if self.late is not None:
+            for group, own in self.late.groups(steps):
+                ranks = chosen(self.seed, group, count=self.late.count, of=self.count)
+                times_s[list(ranks), own] += self.late.added_s
+        return times_s
 
     def mean_step_s(self, rank: int) -> float:
-        """The expectation of :meth:`step_time_s` over all steps."""
+        """The expectation of :meth:`step_time_s` over all steps outside bursts.
+
+        Where who is late changes, each rank is so equally often.
+        """
         self._check_rank(rank)
         slow = self._straggler(rank)
         hiccup = 1.0 + self.hiccups.probability * (self.hiccups.factor - 1.0)
-        return self.step_s * (1.0 + self.jitter) * hiccup * slow.factor + slow.added_s
+        return (
+            self.step_s * (1.0 + self.jitter) * hiccup * slow.factor
+            + slow.added_s
+            + self._mean_late_s(rank)
+        )
+
+    def _mean_late_s(self, rank: int) -> float:
+        if self.late is None:
+            return 0.0
+        if self.late.every is None:
+            return self.late.added_s * (rank in self._late_ranks(self.late, 0))
+        return self.late.added_s * self.late.count / self.count
 
     def _row(self, rank: int, steps: int) -> Floats:
         blocks = range(-(-steps // BLOCK_STEPS))
-        draws = [_draws(self.seed, rank, block) for block in blocks]
+        draws = [step_draws(self.seed, rank, block) for block in blocks]
         extra = np.concatenate([np.empty(0), *[extra for extra, _ in draws]])[:steps]
         chance = np.concatenate([np.empty(0), *[chance for _, chance in draws]])[:steps]
         slow = self._straggler(rank)
         times_s = self.step_s * (1.0 + self.jitter * extra)
         times_s[chance < self.hiccups.probability] *= self.hiccups.factor
+        for burst in self._bursts(rank):
+            times_s[burst.start : burst.start + burst.length] *= burst.factor
         return times_s * slow.factor + slow.added_s
+
+    def _bursts(self, rank: int) -> list[Burst]:
+        return [burst for burst in self.bursts if burst.rank == rank]
+
+    def _late_ranks(self, late: Late, step: int) -> tuple[int, ...]:
+        return chosen(self.seed, late.group(step), count=late.count, of=self.count)
 
     def _straggler(self, rank: int) -> Straggler:
         for straggler in self.stragglers:
@@ -148,39 +212,12 @@ class ClusterModel:
             )
 
 
-# ------------------------------------------------------------------------------ random numbers
-
-
-def _draws(seed: int, rank: int, block: int) -> tuple[Floats, Floats]:
-    """Exp(1) and uniform [0, 1) numbers of the ``BLOCK_STEPS`` steps of ``block``.
-
-    Philox (Salmon et al., SC 2011) turns a counter into numbers; a block at a time, because that
-    makes one call cheap and leaves no second way to compute the same number.
-    """
-    counter = np.array([block * BLOCK_STEPS, rank, _STREAM_STEPS, 0], dtype=np.uint64)
-    bits = np.random.Philox(counter=counter, key=_key(seed))
-    raw = bits.random_raw(BLOCK_STEPS * _WORDS_PER_STEP).reshape(BLOCK_STEPS, _WORDS_PER_STEP)
-    uniform = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return -np.log1p(-uniform[:, 0]), uniform[:, 1]
-
-
-@lru_cache(maxsize=256)
-def _draws_as_lists(seed: int, rank: int, block: int) -> tuple[list[float], list[float]]:
-    extra, chance = _draws(seed, rank, block)
-    return extra.tolist(), chance.tolist()
-
-
-@lru_cache(maxsize=16)
-def _key(seed: int) -> npt.NDArray[np.uint64]:
-    return np.asarray(np.random.SeedSequence(seed).generate_state(2, np.uint64), dtype=np.uint64)
-
-
 # -------------------------------------------------------------------------------------- the file
 
 
 def _model(document: Mapping[str, Any], *, source: str, seed: int | None) -> ClusterModel:
     root = Table(document, name="", source=source)
-    root.only("workers", "hiccups", "stragglers")
+    root.only("workers", "hiccups", "stragglers", "bursts", "late", "network")
     workers = root.table("workers", required=True)
     workers.only("count", "step_s", "jitter", "seed")
     count = workers.whole("count", low=1, high=1_000_000)
@@ -192,6 +229,19 @@ def _model(document: Mapping[str, Any], *, source: str, seed: int | None) -> Clu
         seed=own_seed if seed is None else seed,
         hiccups=_hiccups(root.table("hiccups")),
         stragglers=_stragglers(root.tables("stragglers"), count),
+        bursts=tuple(_burst(table, count) for table in root.tables("bursts")),
+        late=late_from(root.table("late"), count),
+        network=network_from(root.table("network")),
+    )
+
+
+def _burst(table: Table, count: int) -> Burst:
+    table.only("rank", "start", "length", "factor")
+    return Burst(
+        rank=table.whole("rank", low=0, high=count - 1),
+        start=table.whole("start", low=0),
+        length=table.whole("length", low=1),
+        factor=table.number("factor", low=1.0),
     )
 
 

@@ -1,0 +1,151 @@
+"""The policy's second driver: the real coordinator, fed by a heap of times instead of processes.
+
+For what the recurrence cannot say: batches handed out on demand, drops, a server that serves one
+push after the other, links. It decides nothing: who starts and what becomes of a push is the
+coordinator's word, as in a real run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from paceline import events
+from paceline.policy import Coordinator
+from paceline.simulate.draws import Floats
+from paceline.simulate.engine import Engine
+from paceline.simulate.windows import Windows
+from paceline.strategies import Strategy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """What an exchange takes. ``pull_s[i]``, ``push_s[i]``: on the way to and from worker i.
+    ``apply_s``: the server is busy with one push for so long, and with one at a time."""
+
+    pull_s: Sequence[float]
+    push_s: Sequence[float]
+    apply_s: float = 0.0
+
+
+def no_costs(workers: int) -> Costs:
+    """Computation only."""
+    return Costs(pull_s=[0.0] * workers, push_s=[0.0] * workers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What there is to do. ``windows``: of all workers together if ``shared`` (handed out as the
+    strategy says), else of each worker."""
+
+    windows: int
+    shared: bool = True
+
+
+def simulate(
+    strategy: Strategy, window_s: Floats, work: Work, costs: Costs | None = None
+) -> Windows:
+    """A run of ``strategy``. ``window_s[k, i]``: what window k of worker i takes, in seconds.
+
+    Raises IndexError if a worker computes more windows than ``window_s`` has times for.
+    """
+    return _Simulation(strategy, window_s, work, costs or no_costs(window_s.shape[1])).run()
+
+
+class _Simulation:
+    def __init__(self, strategy: Strategy, window_s: Floats, work: Work, costs: Costs) -> None:
+        self._times_s = window_s.T.tolist()
+        self._workers = window_s.shape[1]
+        self._work = work
+        self._costs = costs
+        self._engine = Engine()
+        self._coordinator = Coordinator(
+            strategy=strategy, world_size=self._workers, evict_after_s=inf
+        )
+        self._begun = [0] * self._workers
+        self._start_s = [0.0] * self._workers
+        self._end_s = [0.0] * self._workers
+        self._free_s = 0.0
+        self._rows: list[tuple[int, float, float, bool, int]] = []
+        self._idle: list[int] = []
+        self._last_s = 0.0
+        self._deeds: dict[type, Callable[[Any], None]] = {
+            events.Start: self._start,
+            events.Update: self._update,
+            events.Drop: self._drop,
+        }
+
+    def run(self) -> Windows:
+        for rank in range(self._workers):
+            self._feed(events.Join(time_s=0.0, rank=rank))
+        for rank in range(self._workers):
+            self._feed(self._request(rank))
+        for rank in range(self._workers):
+            self._engine.at(0.0, self._pull, rank)
+        self._engine.run()
+        ranks, starts, ends, applied, lags = zip(*self._rows, strict=True)
+        return Windows(
+            workers=self._workers, total_s=self._last_s, rank=np.array(ranks, dtype=np.int64),
+            start_s=np.array(starts), end_s=np.array(ends), applied=np.array(applied, dtype=bool),
+            lag=np.array(lags, dtype=np.int64),
+        )  # fmt: skip
+
+    def _request(self, rank: int) -> events.Request:
+        return events.Request(
+            time_s=0.0, rank=rank, pass_id=0, total=self._work.windows, window=1, depth=1,
+            weight=1.0, split=self._work.shared,
+        )  # fmt: skip
+
+    def _feed(self, fact: events.Fact) -> None:
+        for order in self._coordinator.feed(fact):
+            deed = self._deeds.get(type(order))
+            if deed is not None:
+                deed(order)
+
+    # ------------------------------------------------------------------------ what happens
+
+    def _pull(self, rank: int) -> None:
+        self._feed(events.Pull(time_s=self._engine.now_s, rank=rank))
+
+    def _computed(self, rank: int) -> None:
+        self._end_s[rank] = self._engine.now_s
+        push_s = self._costs.push_s[rank]
+        if push_s == 0.0 and self._costs.apply_s == 0.0:
+            self._push(rank)
+        else:
+            self._engine.at(self._engine.now_s + push_s, self._queue, rank)
+
+    def _queue(self, rank: int) -> None:
+        """The push has arrived; the server takes it up when it is through with the ones before."""
+        self._free_s = max(self._free_s, self._engine.now_s) + self._costs.apply_s
+        self._engine.at(self._free_s, self._push, rank)
+
+    def _push(self, rank: int) -> None:
+        self._feed(events.Push(time_s=self._engine.now_s, rank=rank, weight=1.0, unit=1.0))
+        decided, self._idle = self._idle, []
+        for other in decided:
+            self._pull(other)
+
+    # ------------------------------------------------------------------------------- orders
+
+    def _start(self, order: events.Start) -> None:
+        rank, number = order.rank, self._begun[order.rank]
+        self._begun[rank] += 1
+        begin_s = self._start_s[rank] = self._engine.now_s + self._costs.pull_s[rank]
+        self._engine.at(begin_s + self._times_s[rank][number], self._computed, rank)
+
+    def _update(self, order: events.Update) -> None:
+        for rank, lag in zip(order.ranks, order.lags, strict=True):
+            self._decided(rank, True, lag)
+
+    def _drop(self, order: events.Drop) -> None:
+        self._decided(order.rank, False, 0)
+
+    def _decided(self, rank: int, applied: bool, lag: int) -> None:
+        self._rows.append((rank, self._start_s[rank], self._end_s[rank], applied, lag))
+        self._last_s = self._engine.now_s
+        self._idle.append(rank)

@@ -1,0 +1,213 @@
+"""How long a strategy takes on a cluster, and where the time goes.
+
+Chooses between the recurrence and the exact driver; the figures are the same either way. Knows no
+file and prints nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from paceline.simulate.draws import Floats
+from paceline.simulate.driver import Costs, Work, simulate
+from paceline.simulate.network import Network
+from paceline.simulate.recurrence import Times, bounded, with_backups
+from paceline.simulate.windows import Wholes, Windows
+from paceline.strategies import SSP, Backup, Strategy, Sync, is_joint
+
+MARGIN_STEPS = 64
+
+
+class StepTimes(Protocol):
+    """What a simulation asks of a cluster: :class:`paceline.simulate.cluster.ClusterModel` and
+    :class:`paceline.simulate.recorded.RecordedTimes`."""
+
+    @property
+    def count(self) -> int:
+        """Workers."""
+
+    @property
+    def regular_s(self) -> float:
+        """A step of a worker that nothing is wrong with, on average."""
+
+    def step_times_s(self, steps: int) -> Floats:
+        """Shape (count, steps), in seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """``steps``: windows of each worker on average; ``accumulate``: micro-batches of a window."""
+
+    cluster: StepTimes
+    steps: int
+    accumulate: int = 1
+    network: Network | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """What a strategy makes of a scenario.
+
+    ``busy``: share of all workers' time spent on computing what was applied; a straggler's extra time
+    counts as work. ``useful``: the same, each window counted as one of a worker that nothing is wrong
+    with. ``efficiency``: throughput over that of the same workers if nobody ever waited.
+    ``windows_per_s``: applied. ``wait_s[i]``: worker i's waiting and exchanging. ``dropped``: pushes.
+    ``lags``: how many pushes had version lag 0, 1, 2, ...
+    """
+
+    strategy: str
+    workers: int
+    time_s: float
+    busy: float
+    useful: float
+    efficiency: float
+    windows_per_s: float
+    wait_s: tuple[float, ...]
+    dropped: int
+    lags: tuple[int, ...]
+
+    @property
+    def mean_lag(self) -> float:
+        """Mean version lag of what was applied."""
+        total = sum(self.lags)
+        return sum(lag * count for lag, count in enumerate(self.lags)) / total if total else 0.0
+
+
+def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows]:
+    """The figures, and the windows they were taken from."""
+    windows = _run(strategy, scenario)
+    return figures(str(strategy), scenario, windows), windows
+
+
+def figures(name: str, scenario: Scenario, windows: Windows) -> Prediction:
+    """The figures of ``windows``."""
+    workers, time_s = windows.workers, windows.total_s
+    took_s = windows.end_s - windows.start_s
+    done = windows.applied
+    regular_s = scenario.cluster.regular_s * scenario.accumulate
+    spent_s = np.bincount(windows.rank, weights=took_s, minlength=workers).astype(np.float64)
+    applied = int(done.sum())
+    return Prediction(
+        strategy=name,
+        workers=workers,
+        time_s=time_s,
+        busy=float(took_s[done].sum()) / (workers * time_s),
+        useful=regular_s * applied / (workers * time_s),
+        efficiency=applied / time_s / _free_rate(windows, spent_s),
+        windows_per_s=applied / time_s,
+        wait_s=tuple((time_s - spent_s).tolist()),
+        dropped=len(done) - applied,
+        lags=tuple(np.bincount(windows.lag[done], minlength=1).tolist()),
+    )
+
+
+def _free_rate(windows: Windows, spent_s: Floats) -> float:
+    """Windows a second of all workers together if nobody ever waited."""
+    counts = np.bincount(windows.rank, minlength=windows.workers)
+    worked = counts > 0
+    return float((counts[worked] / spent_s[worked]).sum())
+
+
+def _run(strategy: Strategy, scenario: Scenario) -> Windows:
+    network = scenario.network
+    workers = scenario.cluster.count
+    if isinstance(strategy, Sync) and strategy.topology != "server" and network is not None:
+        return _sync(scenario, exchange_s=network.all_reduce_s(workers))
+    if network is not None and (network.serving_s > 0 or isinstance(strategy, Backup)):
+        return _exactly(strategy, scenario, network)
+    way_s = 0.0 if network is None else network.transfer_s
+    if isinstance(strategy, Backup):
+        return _backup(strategy, scenario)
+    if is_joint(strategy):
+        return _sync(scenario, exchange_s=2 * way_s)
+    assert isinstance(strategy, SSP)
+    return _handed_out(strategy, scenario, way_s)
+
+
+def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
+    """What each window takes: shape (windows, workers), in seconds."""
+    steps_s = cluster.step_times_s(windows * accumulate)
+    if accumulate > 1:
+        steps_s = steps_s.reshape(cluster.count, windows, accumulate).sum(axis=2)
+    return np.ascontiguousarray(steps_s.T)
+
+
+def _sync(scenario: Scenario, *, exchange_s: float) -> Windows:
+    window_s = window_times(scenario.cluster, scenario.steps, scenario.accumulate)
+    times = bounded(window_s, 0, push_s=exchange_s)
+    return _windows(times, float(times.decided_s[-1].max()))
+
+
+def _backup(strategy: Backup, scenario: Scenario) -> Windows:
+    """Rounds until as many windows are decided, in time or not, as there are in all."""
+    workers = scenario.cluster.count
+    quorum = max(1, workers - int(strategy.spares))
+    total = scenario.steps * workers
+    rounds = -(-total // quorum)
+    window_s = window_times(scenario.cluster, rounds, scenario.accumulate)
+    times = with_backups(window_s, int(strategy.spares))
+    decided_s = np.sort(times.decided_s[~np.isnan(times.decided_s)])
+    return _windows(times, float(decided_s[total - 1]))
+
+
+def _handed_out(strategy: SSP, scenario: Scenario, way_s: float) -> Windows:
+    """Whoever is ready gets the next window: until as many are decided as there are in all."""
+    total = scenario.steps * scenario.cluster.count
+    steps = scenario.steps + MARGIN_STEPS
+    while True:
+        window_s = window_times(scenario.cluster, steps, scenario.accumulate)
+        times = bounded(window_s, strategy.staleness, push_s=way_s, pull_s=way_s)
+        last_s = float(np.partition(times.decided_s, total - 1, axis=None)[total - 1])
+        if times.decided_s[-1].min() >= last_s:
+            return _windows(times, last_s, lags(times, way_s))
+        steps *= 2
+
+
+def _exactly(strategy: Strategy, scenario: Scenario, network: Network) -> Windows:
+    workers = scenario.cluster.count
+    costs = Costs(
+        pull_s=[network.transfer_s] * workers,
+        push_s=[network.transfer_s] * workers,
+        apply_s=network.serving_s,
+    )
+    total = scenario.steps * workers
+    steps = scenario.steps + MARGIN_STEPS
+    while True:
+        window_s = window_times(scenario.cluster, steps, scenario.accumulate)
+        try:
+            return simulate(strategy, window_s, Work(windows=total), costs)
+        except IndexError:
+            steps *= 2
+
+
+def _windows(times: Times, total_s: float, lag: Wholes | None = None) -> Windows:
+    """What was decided by ``total_s``."""
+    part = times.decided_s <= total_s
+    rank = np.broadcast_to(np.arange(part.shape[1]), part.shape)
+    return Windows(
+        workers=part.shape[1], total_s=total_s, rank=rank[part], start_s=times.start_s[part],
+        end_s=times.finish_s[part], applied=times.applied[part],
+        lag=np.zeros(int(part.sum()), dtype=np.int64) if lag is None else lag[part],
+    )  # fmt: skip
+
+
+def lags(times: Times, pull_s: float) -> Wholes:
+    """Each push's version lag where every push is an update, shape as ``times``.
+
+    That is the number of pushes decided between its pull and itself. Of those at the same time the
+    one of the earlier window, then of the lower rank, comes first.
+    """
+    decided_s = times.decided_s
+    order = np.argsort(decided_s, axis=None, kind="stable")
+    places = np.empty(decided_s.size, dtype=np.int64)
+    places[order] = np.arange(decided_s.size)
+    place = places.reshape(decided_s.shape)
+    seen = np.searchsorted(decided_s.ravel()[order], times.start_s - pull_s, side="right")
+    at_once = times.start_s[1:] == decided_s[:-1] + pull_s  # not held: its own push was the last
+    seen[1:][at_once] = place[:-1][at_once] + 1
+    seen[0] = 0
+    lag: Wholes = np.maximum(place - seen, 0)
+    return lag

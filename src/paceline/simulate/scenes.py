@@ -1,0 +1,120 @@
+"""The scenarios that one call of ``paceline simulate`` compares: sizes, patterns and shards crossed.
+
+SSP's answer depends on whether it is always the same workers that are late, which few people know of
+their cluster: if nobody says, all patterns are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.errors import UsageError, bad_value
+from paceline.simulate.cluster import ClusterModel, Hiccups
+from paceline.simulate.late import Late, every_of
+from paceline.simulate.predict import Scenario
+
+PATTERNS = ("same", "every:50", "random")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """A scenario, and what tells it from the others of the same call."""
+
+    scenario: Scenario
+    pattern: str = ""
+
+    @property
+    def workers(self) -> int:
+        return self.scenario.cluster.count
+
+    @property
+    def shards(self) -> int:
+        network = self.scenario.network
+        return 1 if network is None else network.shards
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What the command line says of the cluster. Times in seconds; texts as they were typed."""
+
+    workers: Sequence[int]
+    step_s: float
+    jitter: float = 0.0
+    late: str = ""
+    pattern: str = ""
+    hiccups: str = ""
+    seed: int = 0
+
+
+def model_of(wish: Wish) -> ClusterModel:
+    """The cluster that the command line describes, with the first number of workers."""
+    count = wish.workers[0]
+    chance, factor = _pair("hiccups", wish.hiccups, "0.05x3") if wish.hiccups else (0.0, 1.0)
+    return ClusterModel(
+        count=count,
+        step_s=wish.step_s,
+        jitter=wish.jitter,
+        seed=wish.seed,
+        hiccups=Hiccups(probability=chance, factor=factor),
+        late=_late(wish, count) if wish.late else None,
+    )
+
+
+def scenes_of(
+    model: ClusterModel,
+    *,
+    steps: int,
+    accumulate: int,
+    workers: Sequence[int] = (),
+    shards: Sequence[int] = (),
+    pattern: str = "",
+) -> Iterator[Scene]:
+    """``model`` with each number of workers, each number of shards and, if it has late workers
+    and ``pattern`` is "", each pattern. Raises UsageError for what does not fit."""
+    if shards and model.network is None:
+        raise UsageError("--shards needs a [network] with server_bytes_per_s in the cluster file.")
+    for count in workers or (model.count,):
+        for number in shards or (None,):
+            for word in _patterns(model, pattern):
+                cluster = _with(model, count, word)
+                network = model.network
+                if network is not None and number is not None:
+                    network = replace(network, shards=number)
+                scenario = Scenario(
+                    cluster=cluster, steps=steps, accumulate=accumulate, network=network
+                )
+                yield Scene(scenario=scenario, pattern=word)
+
+
+def _patterns(model: ClusterModel, pattern: str) -> Sequence[str]:
+    if model.late is None:
+        return ("",)
+    return (pattern,) if pattern else PATTERNS
+
+
+def _with(model: ClusterModel, count: int, pattern: str) -> ClusterModel:
+    named = [one.rank for one in model.stragglers] + [one.rank for one in model.bursts]
+    if max(named, default=0) >= count:
+        raise bad_value("workers", count, f"more than {max(named)}, a straggler's rank in the file")
+    late = model.late
+    if late is not None:
+        if late.count > count:
+            raise bad_value("workers", count, f"at least the {late.count} that are late")
+        late = replace(late, every=every_of(pattern))
+    return replace(model, count=count, late=late)
+
+
+def _late(wish: Wish, count: int) -> Late:
+    number, added_s = _pair("late", wish.late, "2x3.0")
+    if not number.is_integer() or not 1 <= number <= count:
+        raise bad_value("late", wish.late, f"1 to {count} workers, as in 2x3.0")
+    return Late(count=int(number), added_s=added_s, every=every_of(wish.pattern or "random"))
+
+
+def _pair(field: str, text: str, example: str) -> tuple[float, float]:
+    first, _, second = text.partition("x")
+    try:
+        return float(first), float(second)
+    except ValueError:
+        raise bad_value(field, text, f"two numbers with an x between, as in {example}") from None

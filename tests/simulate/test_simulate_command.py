@@ -1,0 +1,111 @@
+"""``paceline simulate``: what it prints, what it refuses, and where its cluster may come from."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from paceline.cli.simulate import command
+from paceline.errors import UsageError
+from paceline.runs import read_run
+from paceline.simulate.lanes import lanes
+from paceline.simulate.predict import Scenario, predict
+from paceline.simulate.recorded import recorded_times
+from paceline.strategies import parse_strategy
+from synthetic_runs import Ring, simulated_run
+
+SMALL = ["--workers", "8", "--step", "1.0", "--steps", "60"]
+
+
+def said(*arguments):
+    result = CliRunner().invoke(command, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_patterns_are_shown_side_by_side_if_nobody_says_which():
+    shown = said(*SMALL, "--late", "1x3.0", "--strategies", "sync,ssp:3")
+    lines = [line.split()[:2] for line in shown.splitlines()[2:]]
+    assert lines == [[p, s] for p in ("same", "every:50", "random") for s in ("sync", "ssp:3")]
+    assert "every:50" not in said(*SMALL, "--late", "1x3.0", "--pattern", "same")
+
+
+def test_json_has_every_figure_in_si_units():
+    figures = json.loads(said(*SMALL, "--strategies", "async", "--json"))
+    assert figures["schema"] == 1
+    (one,) = figures["predictions"]
+    assert one["time_s"] == pytest.approx(60.0)
+    assert one["busy"] == pytest.approx(1.0)
+    assert len(one["wait_s"]) == one["workers"] == 8
+    assert sum(one["lags"]) == 480
+
+
+def test_a_sweep_has_a_row_for_each_number_of_workers():
+    shown = said("--workers", "2,4,8", "--step", "1", "--steps", "20", "--strategies", "sync")
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["2", "4", "8"]
+
+
+def test_the_same_call_gives_the_same_answer():
+    arguments = [*SMALL, "--jitter", "0.3", "--hiccups", "0.1x4", "--seed", "3", "--json"]
+    assert said(*arguments) == said(*arguments)
+
+
+def test_a_file_says_everything_that_a_command_line_can(tmp_path):
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        "[workers]\ncount = 8\nstep_s = 1.0\n[late]\ncount = 1\nadded_s = 3.0\npattern = 'same'\n"
+        "[network]\nsize_bytes = 1e6\nserver_bytes_per_s = 1e9\n"
+    )
+    shown = said(str(path), "--shards", "1,2", "--strategies", "sync:server", "--steps", "20")
+    assert len(shown.splitlines()) == 2 + 2 * 3
+
+
+def test_lanes_show_who_waits():
+    cluster = _cluster()
+    _, windows = predict(parse_strategy("sync"), Scenario(cluster=cluster, steps=4))
+    slow, fast = lanes(windows, until_s=8.0, columns=16)
+    assert slow == "████▓▓▓▓████▓▓▓▓"
+    assert fast == "██··▓▓··██··▓▓··"
+    assert "█▓ computing" in said(*SMALL, "--timeline", "3")
+
+
+def _cluster():
+    from paceline.simulate.cluster import ClusterModel, Straggler
+
+    return ClusterModel(count=2, step_s=1.0, stragglers=(Straggler(rank=0, factor=2.0),))
+
+
+def test_recorded_step_times_are_drawn_again(tmp_path):
+    run = simulated_run(tmp_path / "run", Ring(windows=40))
+    times = recorded_times(read_run(run), seed=1)
+    steps_s = times.step_times_s(500)
+    for rank, own_s in enumerate(times.own_s):
+        assert set(steps_s[rank]) <= set(own_s)
+        assert steps_s[rank].mean() == pytest.approx(np.mean(own_s), rel=0.1)
+    assert "ssp:3" in said("--from", str(run), "--steps", "30")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ([], "Give a cluster.toml, --from RUN, or at least --workers and --step"),
+        (["--workers", "8"], "--step"),
+        (["--workers", "0", "--step", "1"], "whole numbers >= 1"),
+        (["--workers", "8", "--step", "1", "--late", "2"], "as in 2x3.0"),
+        (["--workers", "8", "--step", "1", "--late", "9x1"], "1 to 8 workers"),
+        (["--workers", "8", "--step", "1", "--late", "1x1", "--pattern", "often"], "'every:'"),
+        (["--workers", "8", "--step", "1", "--shards", "2"], "[network]"),
+        (["--workers", "8", "--step", "1", "--strategies", "fast"], "strategy='fast'"),
+        (["x.toml", "--step", "1"], "cannot work together"),
+        (["x.toml", "--from", "y"], "cannot work together"),
+    ],
+)
+def test_mistakes_are_refused_with_the_remedy(arguments, remedy):
+    with pytest.raises(UsageError) as caught:
+        said(*arguments)
+    assert remedy in str(caught.value)
