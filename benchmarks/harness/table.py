@@ -14,7 +14,7 @@ from harness.goals import GOALS, verdict_of
 from harness.results import Row, Stored
 
 STYLES = {"FAILED": "bold red", "MISSED": "red", "near": "yellow", "ok": "green", "": "dim"}
-DECIMALS = {"ms": 3, "share": 4, "/s": 0, "GB/s": 1, "workers": 1, "ratio": 3}
+DECIMALS = {"ms": 3, "share": 4, "/s": 0, "GB/s": 1, "workers": 1, "ratio": 3, "bytes": 0}
 
 
 def print_rows(console: Console, rows: Iterable[Row], stored: Stored) -> None:

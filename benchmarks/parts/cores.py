@@ -1,4 +1,4 @@
-"""Parts that are scripts of their own, in a process of their own: the policy core and the latency."""
+"""Parts that are scripts of their own, in a process of their own: policy core, latency, simulation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,33 @@ from harness.results import Row
 from harness.sides import HOME
 
 LATENCY = "latency"
+SIMULATION = {
+    "simulate recurrence": ("worker_steps_per_s", "/s", "worker-steps, ssp:3, 128 workers"),
+    "simulate driver": ("facts_per_s", "/s", "facts, async, 128 workers"),
+    "simulate memory": ("peak_bytes", "bytes", "10,000 workers x 1,000 steps"),
+}
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """``latency``, ``policy N=8`` and ``policy N=1024``."""
+    """``latency``, ``policy N=8``, ``policy N=1024`` and those of ``simulate``."""
     if bench.wants(LATENCY):
         yield _latency(bench)
     for size in (8, 1024):
         if bench.wants(f"policy N={size}"):
             yield _policy(bench, size)
+    if any(map(bench.wants, SIMULATION)):
+        yield from _simulation(bench)
+
+
+def _simulation(bench: Bench) -> Iterator[Row]:
+    bench.say("simulation: recurrence, exact driver, memory")
+    said, failure = _ask("simulation_rate.py")
+    for key, (name, unit, note) in SIMULATION.items():
+        if failure:
+            yield Row(key=key, value=None, unit=unit, failure=failure)
+            continue
+        values = said[name] if isinstance(said[name], list) else [said[name]]
+        yield Row(key=key, value=median(values), values=values, unit=unit, note=note)
 
 
 def _latency(bench: Bench) -> Row:

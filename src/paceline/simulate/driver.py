@@ -70,7 +70,10 @@ class _Simulation:
         self._start_s = [0.0] * self._workers
         self._end_s = [0.0] * self._workers
         self._free_s = 0.0
-        self._rows: list[tuple[int, float, float, bool, int]] = []
+        self._ranks: list[int] = []
+        self._starts_s: list[float] = []
+        self._ends_s: list[float] = []
+        self._lags: list[int] = []  # -1: dropped
         self._idle: list[int] = []
         self._last_s = 0.0
         self._deeds: dict[type, Callable[[Any], None]] = {
@@ -87,11 +90,11 @@ class _Simulation:
         for rank in range(self._workers):
             self._engine.at(0.0, self._pull, rank)
         self._engine.run()
-        ranks, starts, ends, applied, lags = zip(*self._rows, strict=True)
+        lags = np.array(self._lags, dtype=np.int64)
         return Windows(
-            workers=self._workers, total_s=self._last_s, rank=np.array(ranks, dtype=np.int64),
-            start_s=np.array(starts), end_s=np.array(ends), applied=np.array(applied, dtype=bool),
-            lag=np.array(lags, dtype=np.int64),
+            workers=self._workers, total_s=self._last_s, rank=np.array(self._ranks, dtype=np.int64),
+            start_s=np.array(self._starts_s), end_s=np.array(self._ends_s), applied=lags >= 0,
+            lag=np.maximum(lags, 0),
         )  # fmt: skip
 
     def _request(self, rank: int) -> events.Request:
@@ -140,12 +143,15 @@ class _Simulation:
 
     def _update(self, order: events.Update) -> None:
         for rank, lag in zip(order.ranks, order.lags, strict=True):
-            self._decided(rank, True, lag)
+            self._decided(rank, lag)
 
     def _drop(self, order: events.Drop) -> None:
-        self._decided(order.rank, False, 0)
+        self._decided(order.rank, -1)
 
-    def _decided(self, rank: int, applied: bool, lag: int) -> None:
-        self._rows.append((rank, self._start_s[rank], self._end_s[rank], applied, lag))
+    def _decided(self, rank: int, lag: int) -> None:
+        self._ranks.append(rank)
+        self._starts_s.append(self._start_s[rank])
+        self._ends_s.append(self._end_s[rank])
+        self._lags.append(lag)
         self._last_s = self._engine.now_s
         self._idle.append(rank)

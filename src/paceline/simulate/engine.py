@@ -22,6 +22,7 @@ class Engine:
 
     def run(self) -> None:
         """Until nothing is planned."""
-        while self._planned:
-            self.now_s, _, act, rank = heappop(self._planned)
+        planned = self._planned
+        while planned:
+            self.now_s, _, act, rank = heappop(planned)
             act(rank)
