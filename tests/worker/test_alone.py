@@ -282,8 +282,9 @@ def test_the_trace_tells_the_run(tmp_path: Path) -> None:
     with (tmp_path / "rank-0.jsonl").open("rb") as lines:
         records = list(trace.decode_lines(lines))
     kinds = [type(record).__name__ for record in records]
-    assert kinds == ["Header", "Setup", "Step", "Step", "Pass", "Metric", "Metric", "Close"]
-    setup, step, last, done, metric = records[1], records[2], records[3], records[4], records[5]
+    told = ["Header", "Setup", "Note", "Step", "Step", "Pass", "Metric", "Metric", "Close"]
+    assert kinds == told, "the note: accumulation and batch norm"
+    setup, step, last, done, metric = records[1], *records[3:7]
     assert isinstance(setup, trace.Setup)
     assert (setup.strategy, setup.topology, setup.accumulate) == ("sync", "local", 4)
     assert len(setup.digest) == 64
@@ -304,7 +305,7 @@ def test_the_start_line_says_what_runs(capsys: pytest.CaptureFixture[str]) -> No
         for inputs, targets in worker.batches(loader):
             worker.step(cross_entropy(worker(inputs), targets))
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
+    assert ["batch norm" in line for line in said] == [False, True], "a notice follows"
     for words in ("ssp:3 on local", "1 x 4 x 8 = 32 samples", "float32", "threads"):
         assert words in said[0]
 
