@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from setting import batches, loss_of, net, sgd
+from setting import SIZES, WITH_ONES, batches, loss_of, net, sgd
 
 import paceline
 
 RANK = paceline.current_launch().rank
 
 
-def joined(mode: str, strategy: str, name: str) -> None:
+def joined(mode: str, strategy: str, name: str, sizes: tuple[int, ...] = SIZES) -> None:
     """Two passes over uneven batches; the last round leaves ranks without one."""
     model = net()
     with paceline.Worker(model, sgd(model), strategy=strategy, batch_norm=mode) as worker:
         for _ in range(2):
-            for inputs, targets in worker.batches(batches()):
+            for inputs, targets in worker.batches(batches(sizes)):
                 worker.step(loss_of(worker(inputs), targets))
         figures = evaluated(worker)
     write(name, model, {**figures, "topology": worker._parts.plane.name})
@@ -71,7 +71,7 @@ def write(name: str, model: torch.nn.Module, figures: dict[str, Any]) -> None:
     out.with_suffix(".json").write_text(json.dumps(figures))
 
 
-joined("sync", "sync", "sync")
+joined("sync", "sync", "sync", WITH_ONES)
 wayward("wayward")
 for strategy in ("sync:allreduce", "sync:server", "async", "ssp:3"):
     joined("local", strategy, f"local-{strategy}".replace(":", "_"))

@@ -6,18 +6,19 @@ import torch
 from torch import nn
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-SIZES = (4, 1, 3, 2, 5, 4, 1, 1, 6, 3, 2)
+SIZES = (4, 2, 3, 2, 5, 4, 2, 3, 6, 3, 2)
+WITH_ONES = (4, 1, 3, 2, 5, 4, 1, 1, 6, 3, 2)
 
 
-def batches() -> list[Batch]:
-    """11 batches of 1 to 6 samples, in float64."""
+def batches(sizes: tuple[int, ...] = SIZES) -> list[Batch]:
+    """Batches of that many samples, in float64."""
     generator = torch.Generator().manual_seed(4)
     return [
         (
             torch.randn(size, 2, 5, 5, generator=generator, dtype=torch.float64) + place % 3,
             torch.randint(0, 3, (size,), generator=generator),
         )
-        for place, size in enumerate(SIZES)
+        for place, size in enumerate(sizes)
     ]
 
 

@@ -218,6 +218,15 @@ def test_keys_and_modules_stay_and_copies_are_plain() -> None:
     assert torch.equal(model(inputs), twin(inputs))
 
 
+def test_a_compiled_model_meets_the_others_too() -> None:
+    windows = [batches((3, 1)), batches((2, 2))]
+    compiled = lambda: torch.compile(net(), backend="eager")  # noqa: E731
+    ranks = synced(compiled, windows)
+    for one in ranks:
+        one["model"] = one["model"]._orig_mod
+    check(ranks, plain(net, windows))
+
+
 def test_pooling_is_the_law_of_total_variance() -> None:
     parts = batches((3, 1, 6))
     shares = []

@@ -51,6 +51,8 @@ class SyncedNorms:
         self._layers = layers
         self._pooled: Pooled | None = None
         self.meetings = Meetings(gather, self._witness)
+        # It waits for others: nothing to compile.
+        self.normalise = torch.compiler.disable(_Normalise.apply)  # type: ignore[no-untyped-call]
         for place, layer in enumerate(layers):
             vars(layer)["forward"] = partial(_forward, self, place, layer)
 
@@ -91,7 +93,6 @@ class Unlinked:
     open = False
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _forward(
     norms: SyncedNorms, place: int, layer: _BatchNorm, inputs: torch.Tensor
 ) -> torch.Tensor:
@@ -99,7 +100,7 @@ def _forward(
         plain: torch.Tensor = _BatchNorm.forward(layer, inputs)
         return plain
     layer._check_input_dim(inputs)  # type: ignore[no-untyped-call]
-    synced: torch.Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
+    synced: torch.Tensor = norms.normalise(
         inputs, layer.weight, layer.bias, norms, place, layer.eps
     )
     return synced
