@@ -97,6 +97,21 @@ def test_accumulation_is_the_loop_with_the_division_by_the_window() -> None:
     assert same_bits(model, accumulated)
 
 
+def test_a_gradient_from_before_is_no_part_of_the_first_update() -> None:
+    models = []
+    for before in (False, True):
+        model, optimizer, loader = build()
+        model.eval()  # so that this forward changes no statistics
+        if before:
+            cross_entropy(model(torch.ones(2, 5)), torch.tensor([0, 1])).backward()
+        model.train()
+        with paceline.Worker(model, optimizer) as worker:
+            for inputs, targets in worker.batches(loader):
+                worker.step(cross_entropy(worker(inputs), targets))
+        models.append(model)
+    assert same_bits(*models)
+
+
 def test_global_batch_decides_the_window() -> None:
     model, optimizer, loader = build()
     with paceline.Worker(model, optimizer, global_batch=24) as worker:

@@ -109,6 +109,8 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     phases = Phases(training.clock_s)
     if session is not None:
         session.tell_phase(phases.report)
+    for parameter in training.parameters:
+        parameter.grad = None  # a gradient from before is no part of the first window
     plane = open_plane(name, training, session)
     plane.broadcast(untrained(training.model, training.parameters))
     norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
