@@ -94,6 +94,19 @@ def test_a_variance_follows_means_that_differ_though_it_does_not() -> None:
     assert norm.running_var.tolist() == [1.0 + 3.0]
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_statistics_that_a_nan_has_ruined_do_not_ruin_the_others(bad: float) -> None:
+    sound, ruined = torch.tensor([2.0, 4.0]), torch.tensor([bad, 4.0])
+    assert buffers.combined([ruined, sound], [3.0, 1.0]).tolist() == [2.0, 4.0]
+    assert not buffers.combined([ruined, ruined], [3.0, 1.0]).isfinite().all()
+    norm, other = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+    other.running_mean, other.running_var = torch.tensor([bad]), torch.tensor([float("nan")])
+    agreed_with(norm, other)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert [norm.running_mean.item(), norm.running_var.item()] == [0.0, 1.0]
+
+
 def agreed_with(model: nn.Module, other: nn.Module) -> int:
     """Agree on ``model``'s buffers, of weight 1, with ``other``'s of weight 3. How many travelled."""
     differ = [not torch.equal(*pair) for pair in zip(model.buffers(), other.buffers(), strict=True)]

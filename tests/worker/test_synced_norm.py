@@ -148,6 +148,19 @@ def test_a_rank_without_a_batch_follows_the_running_statistics() -> None:
     check(ranks, plain(net, windows))
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_leaves_no_trace_in_the_running_statistics(bad: float) -> None:
+    good, other = batches((3, 2)), batches((2, 4))
+    spoiled = [good[0].clone(), good[1]]
+    spoiled[0][0, 0] = bad
+    ranks = synced(net, [good, spoiled, other])
+    expected = plain(net, [good, other])["model"]
+    for name, value in expected[0].named_buffers():
+        mine = [dict(one["model"][0].named_buffers())[name] for one in ranks]
+        assert all((one - value).abs().max() <= 1e-10 for one in mine), name
+    assert not ranks[1]["outputs"][1].isfinite().all(), "the step will be skipped on every rank"
+
+
 def test_channels_last_and_checkpointed_layers() -> None:
     windows = [[one.contiguous(memory_format=torch.channels_last) for one in batches((3, 1), 2)]]
     forward = lambda model, inputs: checkpoint(model, inputs, use_reentrant=False)  # noqa: E731

@@ -2,8 +2,8 @@
 
 They start as rank 0's, and buffers (batch-norm statistics) are agreed when a pass has ended:
 floating ones become the mean weighted by each rank's samples, whole numbers the largest, a running
-variance that of all ranks' samples together. Only what differs travels. Knows nothing of windows or
-strategies.
+variance that of all ranks' samples together. A rank whose statistics a NaN has ruined is left out of
+it. Only what differs travels. Knows nothing of windows or strategies.
 """
 
 from __future__ import annotations
@@ -92,9 +92,15 @@ def _of_all_ranks(
 
 
 def combined(values: Sequence[torch.Tensor], weights: Sequence[float]) -> torch.Tensor:
-    """The ranks' ``values`` of one buffer as one: weighted mean, or the largest whole number."""
+    """The ranks' ``values`` of one buffer as one: weighted mean, or the largest whole number.
+
+    Where some ranks' values are all finite, only those count.
+    """
     if not values[0].is_floating_point() and not values[0].is_complex():
         return torch.stack(list(values)).amax(dim=0)
+    sound = [place for place, value in enumerate(values) if bool(value.isfinite().all())]
+    if sound:
+        values, weights = [values[i] for i in sound], [weights[i] for i in sound]
     total = sum(weights)
     if total <= 0:
         return values[0]

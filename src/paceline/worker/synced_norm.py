@@ -7,6 +7,7 @@ statistics have the same bits. Knows no process group, plane or window.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -174,8 +175,13 @@ def _own_statistics(values: torch.Tensor) -> torch.Tensor:
 
 
 def _track(layer: _BatchNorm, pooled: Pooled) -> None:
-    """Move the running statistics as plain batch norm would, had it seen all samples."""
+    """Move the running statistics as plain batch norm would, had it seen all samples.
+
+    A batch with a NaN or an infinity leaves no trace in them: its step is skipped too.
+    """
     if not layer.track_running_stats or layer.running_mean is None or pooled.count < 2:
+        return
+    if not math.isfinite(float(pooled.squares.sum())):
         return
     assert layer.running_var is not None
     assert layer.num_batches_tracked is not None
