@@ -31,7 +31,8 @@ def norm_mode(value: Any) -> NormMode:
 def strategy_for_norms(strategy: Strategy, mode: NormMode) -> Strategy:
     """``strategy`` with the topology that synchronised batch norm needs, where it leaves a choice.
 
-    Raises UsageError where workers have no step in common, or meet at the server only.
+    Raises UsageError where workers have no step in common, or where one without a batch waits at the
+    server, out of the others' reach.
     """
     if mode != "sync":
         return strategy
@@ -41,8 +42,8 @@ def strategy_for_norms(strategy: Strategy, mode: NormMode) -> Strategy:
         return strategy
     if is_joint(strategy) and not isinstance(strategy, Backup):
         raise UsageError(
-            f"{strategy} and batch_norm='sync' cannot work together: batch norm adds up within "
-            "forward and backward, for which the server is too far away. Use "
+            f"{strategy} and batch_norm='sync' cannot work together: batch norm needs all workers "
+            "within forward and backward, and there one that has no batch waits at the server. Use "
             "strategy='sync:allreduce', which makes the same updates."
         )
     raise UsageError(
