@@ -56,6 +56,8 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         types_of(parts),
         f"threads of a worker: {torch.get_num_threads()}",
     ]
+    if parts.norms.layers and parts.norms.mode != "local":
+        said.append(f"batch norm: {parts.norms.mode}")
     changed = [f"{name}={value}" for name, value in options.overridden.items()]
     if launch.lr_factor != 1.0:
         changed.append(f"lr x {launch.lr_factor:g}")
