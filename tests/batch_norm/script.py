@@ -30,7 +30,8 @@ def joined(mode: str, strategy: str, name: str, sizes: tuple[int, ...] = SIZES) 
 
 
 def wayward(name: str) -> None:
-    """Ranks skip batches before and after the forward, forward twice, break off, run out of data."""
+    """Ranks skip batches before and after the forward, forward twice, evaluate alone, break off, run
+    out of data."""
     model = net()
     with paceline.Worker(model, sgd(model), batch_norm="sync", accumulate=2) as worker:
         for number, (inputs, targets) in enumerate(worker.batches(batches())):
@@ -41,6 +42,8 @@ def wayward(name: str) -> None:
                 continue
             if number == 2 and RANK == 0:
                 outputs = outputs + worker(inputs)
+                with worker.evaluate():  # alone, amid the others' window
+                    worker(inputs)
             worker.step(loss_of(outputs, targets))
             if number == 2:
                 model(inputs)  # beside the loop's windows, for all that the worker knows

@@ -185,6 +185,30 @@ def test_in_smaller_types_it_is_as_exact_as_plain_batch_norm(kind: torch.dtype) 
         assert (mine - exact[what][0]).abs().max() <= 2 * error, what
 
 
+def test_under_autocast_it_is_what_plain_batch_norm_is_there() -> None:
+    windows = [[one.float() for one in batches((4, 1), 2)]]
+
+    def build() -> nn.Module:
+        torch.manual_seed(2)
+        return nn.Sequential(nn.Conv2d(3, 3, 2), nn.BatchNorm2d(3))
+
+    class Autocast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = build()
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs: torch.Tensor = self.model(inputs)
+            return outputs
+
+    ranks, usual = synced(Autocast, windows), plain(Autocast, windows)
+    for what in ("outputs", "gradients"):
+        mine, theirs = torch.cat([one[what][0] for one in ranks]), usual[what][0]
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine, theirs, rtol=0.02, atol=0.02)
+
+
 def test_a_single_value_per_channel_in_all_is_refused_as_in_torch() -> None:
     table = Table(2)
 

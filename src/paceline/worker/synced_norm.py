@@ -134,18 +134,18 @@ class _Normalise(torch.autograd.Function):
         inverse = (pooled.squares / max(pooled.count, 1.0) + eps).rsqrt().to(values)
         ctx.save_for_backward(inputs, weight, mean, inverse)
         ctx.norms, ctx.number, ctx.count = norms, number, max(pooled.count, 1.0)
-        outputs = (values - _along(mean, values)) * _along(inverse, values)
+        outputs = (values - _along(mean, values)).mul_(_along(inverse, values))
         if weight is not None:
-            outputs = outputs * _along(weight, values)
+            outputs.mul_(_along(weight, values))
         if bias is not None:
-            outputs = outputs + _along(bias, values)
+            outputs.add_(_along(bias, values))
         return outputs.to(inputs.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         inputs, weight, mean, inverse = ctx.saved_tensors
-        normal = (inputs.to(mean.dtype) - _along(mean, inputs)) * _along(inverse, inputs)
+        normal = (inputs.to(mean.dtype) - _along(mean, inputs)).mul_(_along(inverse, inputs))
         gradient = gradients[0].to(mean.dtype)
         dims = _but_channels(inputs)
         to_bias, to_weight = gradient.sum(dims), (gradient * normal).sum(dims)
@@ -153,7 +153,8 @@ class _Normalise(torch.autograd.Function):
         means = ctx.norms.totals(ctx.number, own).div_(ctx.count).to(mean)
         of_gradient, of_product = (_along(one, inputs) for one in means.chunk(2))
         scale = inverse if weight is None else inverse * weight.to(mean.dtype)
-        to_inputs = (gradient - of_gradient - normal * of_product) * _along(scale, inputs)
+        indirect = normal.mul_(of_product).add_(of_gradient)  # through the mean and the variance
+        to_inputs = (gradient - indirect).mul_(_along(scale, inputs))
         return (
             to_inputs.to(inputs.dtype),
             to_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None,
