@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from setting import SIZES, WITH_ONES, batches, loss_of, net, sgd
+from norm_setting import SIZES, WITH_ONES, batches, loss_of, net, sgd
 
 import paceline
 

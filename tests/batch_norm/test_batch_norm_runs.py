@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from setting import SIZES, WITH_ONES, batches, loss_of, net, sgd
+from norm_setting import SIZES, WITH_ONES, batches, loss_of, net, sgd
 
 from support.runs import FinishedRun, run_script
 
@@ -115,7 +115,7 @@ def test_an_exception_in_one_ranks_forward_ends_the_others_meeting() -> None:
     script = """
 import sys, torch, paceline
 sys.path.insert(0, %r)
-from setting import batches, loss_of, net, sgd
+from norm_setting import batches, loss_of, net, sgd
 model = net()
 worker = paceline.Worker(model, sgd(model), batch_norm="sync")
 if worker.rank == 1:

@@ -158,7 +158,7 @@ class _Normalise(torch.autograd.Function):
         return (
             to_inputs.to(inputs.dtype),
             to_weight.to(weight.dtype) if ctx.needs_input_grad[1] else None,
-            to_bias if ctx.needs_input_grad[2] else None,
+            to_bias.to(weight.dtype) if ctx.needs_input_grad[2] else None,
             None, None, None,
         )  # fmt: skip
 
