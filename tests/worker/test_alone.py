@@ -97,6 +97,21 @@ def test_accumulation_is_the_loop_with_the_division_by_the_window() -> None:
     assert same_bits(model, accumulated)
 
 
+def test_a_gradient_from_before_is_no_part_of_the_first_update() -> None:
+    models = []
+    for before in (False, True):
+        model, optimizer, loader = build()
+        model.eval()  # so that this forward changes no statistics
+        if before:
+            cross_entropy(model(torch.ones(2, 5)), torch.tensor([0, 1])).backward()
+        model.train()
+        with paceline.Worker(model, optimizer) as worker:
+            for inputs, targets in worker.batches(loader):
+                worker.step(cross_entropy(worker(inputs), targets))
+        models.append(model)
+    assert same_bits(*models)
+
+
 def test_global_batch_decides_the_window() -> None:
     model, optimizer, loader = build()
     with paceline.Worker(model, optimizer, global_batch=24) as worker:
@@ -282,8 +297,9 @@ def test_the_trace_tells_the_run(tmp_path: Path) -> None:
     with (tmp_path / "rank-0.jsonl").open("rb") as lines:
         records = list(trace.decode_lines(lines))
     kinds = [type(record).__name__ for record in records]
-    assert kinds == ["Header", "Setup", "Step", "Step", "Pass", "Metric", "Metric", "Close"]
-    setup, step, last, done, metric = records[1], records[2], records[3], records[4], records[5]
+    told = ["Header", "Setup", "Note", "Step", "Step", "Pass", "Metric", "Metric", "Close"]
+    assert kinds == told, "the note: accumulation and batch norm"
+    setup, step, last, done, metric = records[1], *records[3:7]
     assert isinstance(setup, trace.Setup)
     assert (setup.strategy, setup.topology, setup.accumulate) == ("sync", "local", 4)
     assert len(setup.digest) == 64
@@ -304,7 +320,7 @@ def test_the_start_line_says_what_runs(capsys: pytest.CaptureFixture[str]) -> No
         for inputs, targets in worker.batches(loader):
             worker.step(cross_entropy(worker(inputs), targets))
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
+    assert ["batch norm" in line for line in said] == [False, True], "a notice follows"
     for words in ("ssp:3 on local", "1 x 4 x 8 = 32 samples", "float32", "threads"):
         assert words in said[0]
 

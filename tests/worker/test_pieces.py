@@ -71,25 +71,55 @@ def test_different_calls_name_both() -> None:
 
 
 def test_buffers_become_the_weighted_mean_and_the_largest_count() -> None:
-    norm = nn.BatchNorm1d(2)
+    norm, untouched = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
     other = nn.BatchNorm1d(2)
     other.running_mean = torch.tensor([4.0, 8.0])
+    other.running_var = torch.tensor([5.0, 1.0])
     other.num_batches_tracked = torch.tensor(7)
-    theirs = [bytes(b.detach().numpy().tobytes()) for b in other.buffers()]
-    sent: list[int] = []
-
-    def answer(rank: int, facts: dict[str, Any]) -> dict[str, Any]:
-        index = 0 if len(facts["part"]) == 8 and not sent else 2
-        sent.append(index)
-        return {**facts, "part": theirs[index], "weight": 3.0}
-
-    plane = ScriptedPlane([], world_size=2, answer=answer)
-    digests = [buffers.digests(norm), buffers.digests(other)]
-    buffers.agree(norm, Agreement(plane, rank=0), digests, 1.0)
+    assert agreed_with(nn.Sequential(untouched, norm), nn.Sequential(untouched, other)) == 3, (
+        "equal buffers do not travel"
+    )
     assert norm.running_mean is not None
+    assert norm.running_var is not None
     assert norm.running_mean.tolist() == [3.0, 6.0]
+    assert norm.running_var.tolist() == [4.0 + 3.0, 1.0 + 12.0], "of both ranks' samples together"
     assert int(norm.num_batches_tracked or 0) == 7
-    assert len(sent) == 2, "equal buffers do not travel"
+
+
+def test_a_variance_follows_means_that_differ_though_it_does_not() -> None:
+    norm, other = nn.BatchNorm1d(1, affine=False), nn.BatchNorm1d(1, affine=False)
+    other.running_mean = torch.tensor([4.0])
+    agreed_with(norm, other)
+    assert norm.running_var is not None
+    assert norm.running_var.tolist() == [1.0 + 3.0]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_statistics_that_a_nan_has_ruined_do_not_ruin_the_others(bad: float) -> None:
+    sound, ruined = torch.tensor([2.0, 4.0]), torch.tensor([bad, 4.0])
+    assert buffers.combined([ruined, sound], [3.0, 1.0]).tolist() == [2.0, 4.0]
+    assert not buffers.combined([ruined, ruined], [3.0, 1.0]).isfinite().all()
+    norm, other = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+    other.running_mean, other.running_var = torch.tensor([bad]), torch.tensor([float("nan")])
+    agreed_with(norm, other)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert [norm.running_mean.item(), norm.running_var.item()] == [0.0, 1.0]
+
+
+def agreed_with(model: nn.Module, other: nn.Module) -> int:
+    """Agree on ``model``'s buffers, of weight 1, with ``other``'s of weight 3. How many travelled."""
+    differ = [not torch.equal(*pair) for pair in zip(model.buffers(), other.buffers(), strict=True)]
+    moves = [i for i, one in enumerate(differ) if one or (i % 3 == 1 and differ[i - 1])]
+    theirs = list(other.buffers())
+    waiting = [theirs[index].detach().numpy().tobytes() for index in moves]
+    plane = ScriptedPlane(
+        [], world_size=2, answer=lambda rank, f: {**f, "part": waiting.pop(0), "weight": 3.0}
+    )
+    digests = [buffers.digests(model), buffers.digests(other)]
+    buffers.agree(model, Agreement(plane, rank=0), digests, 1.0)
+    assert not waiting
+    return len(plane.calls)
 
 
 def test_untrained_tensors_are_frozen_parameters_and_buffers() -> None:

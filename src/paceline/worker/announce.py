@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
+from paceline.worker.norm_modes import accumulation_notice
 from paceline.worker.options import known_trouble
 from paceline.worker.parts import Parts
 
@@ -29,8 +31,18 @@ def announce(parts: Parts, *, batch: float, window: int) -> None:
     trouble = known_trouble(
         options.strategy, world_size=launch.world_size, optimizer=parts.optimizer
     )
-    if trouble:
-        parts.journal.note("notice", trouble)
+    for text in (trouble, *norm_notices(parts, batch=batch, window=window)):
+        if text:
+            parts.journal.note("notice", text)
+
+
+def norm_notices(parts: Parts, *, batch: float, window: int) -> list[str]:
+    """What is worth saying of the model's batch norm; "" or nothing if nothing is."""
+    norms, workers = parts.norms, parts.launch.world_size
+    if not norms.layers:
+        return []
+    frozen = unseen(norms.layers) if norms.mode == "freeze" else ""
+    return [accumulation_notice(norms.mode, workers=workers, window=window, batch=batch), frozen]
 
 
 def start_line(parts: Parts, *, batch: float, window: int) -> str:
@@ -44,6 +56,8 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         types_of(parts),
         f"threads of a worker: {torch.get_num_threads()}",
     ]
+    if parts.norms.layers and parts.norms.mode != "local":
+        said.append(f"batch norm: {parts.norms.mode}")
     changed = [f"{name}={value}" for name, value in options.overridden.items()]
     if launch.lr_factor != 1.0:
         changed.append(f"lr x {launch.lr_factor:g}")

@@ -22,12 +22,14 @@ from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.strategies import Strategy, Sync
 from paceline.worker.agreement import Agreement
+from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.buffers import untrained
 from paceline.worker.emulation import Emulation
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.manifest import Manifest, describe, first_difference, trainable
+from paceline.worker.norm_modes import strategy_for_norms
 from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
@@ -65,7 +67,9 @@ def assemble(
         lr_factor=launch.lr_factor,
         clock_s=clock_s,
     )
-    name = topology(options.strategy, launch.world_size, training.parameters[0].device)
+    name = topology(
+        _joining(model, options, launch), launch.world_size, training.parameters[0].device
+    )
     refuse(name, training)
     recorder = Recorder(trace_path(options, launch), clock_s, role="worker", rank=launch.rank)
     session = None
@@ -105,8 +109,11 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     phases = Phases(training.clock_s)
     if session is not None:
         session.tell_phase(phases.report)
+    for parameter in training.parameters:
+        parameter.grad = None  # a gradient from before is no part of the first window
     plane = open_plane(name, training, session)
     plane.broadcast(untrained(training.model, training.parameters))
+    norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
     agreement = Agreement(plane, rank=launch.rank)
     seed = _agreed_seed(agreement, launch)
     reseed(seed, rank=launch.rank)
@@ -126,7 +133,17 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         outside=OutsideChanges(training, name),
         schedules=Schedules(plane.position().progress),
         emulation=_emulation(launch, training.clock_s, member.sleep_s),
+        norms=norms,
     )
+
+
+def _joining(model: nn.Module, options: Options, launch: Launch) -> Strategy:
+    """The strategy, with what the model's batch norm wants of it. Raises UsageError."""
+    layers = norms_of(model)
+    refuse_norms(layers, options.batch_norm, world_size=launch.world_size)
+    if not layers or launch.world_size == 1:
+        return options.strategy
+    return strategy_for_norms(options.strategy, options.batch_norm)
 
 
 def _leave(session: Session | None, error: BaseException) -> None:
@@ -192,6 +209,7 @@ def _said(options: Options) -> dict[str, str]:
         "accumulate": str(options.accumulate),
         "global_batch": str(options.global_batch),
         "clip_norm": str(options.clip_norm),
+        "batch_norm": options.batch_norm,
     }
 
 

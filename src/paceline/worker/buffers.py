@@ -1,8 +1,9 @@
 """Tensors of the model that no optimizer trains: buffers and frozen parameters.
 
 They start as rank 0's, and buffers (batch-norm statistics) are agreed when a pass has ended:
-floating ones become the mean weighted by each rank's samples, whole numbers the largest. Only
-buffers that differ travel. Knows nothing of windows or strategies.
+floating ones become the mean weighted by each rank's samples, whole numbers the largest, a running
+variance that of all ranks' samples together. A rank whose statistics a NaN has ruined is left out of
+it. Only what differs travels. Knows nothing of windows or strategies.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from paceline.worker.agreement import Agreement
 
@@ -50,12 +52,32 @@ def agree(
 
     ``weight``: samples this rank's statistics have seen. Must be called by all live ranks.
     """
+    variance_of = _variances_of_means(model)
+    means: dict[int, list[torch.Tensor]] = {}  # the ranks' own, kept for the variance they go with
     for index, buffer in enumerate(model.buffers()):
-        if len({own[index] for own in everyone}) > 1:
-            _agree_one(buffer, agreement, weight)
+        own_means = means.pop(id(buffer), None)
+        if own_means is None and len({own[index] for own in everyone}) == 1:
+            continue
+        ranks, weights = _of_all_ranks(buffer, agreement, weight)
+        if id(buffer) in variance_of:
+            means[variance_of[id(buffer)]] = ranks
+        with torch.no_grad():
+            if own_means is None:
+                buffer.copy_(combined(ranks, weights))
+            else:
+                buffer.copy_(combined_variance(ranks, own_means, weights))
 
 
-def _agree_one(buffer: torch.Tensor, agreement: Agreement, weight: float) -> None:
+def _variances_of_means(model: nn.Module) -> dict[int, int]:
+    """Which running variance belongs to each running mean, which comes before it; by identity."""
+    norms = [one for one in model.modules() if isinstance(one, _NormBase)]
+    return {id(norm.running_mean): id(norm.running_var) for norm in norms}
+
+
+def _of_all_ranks(
+    buffer: torch.Tensor, agreement: Agreement, weight: float
+) -> tuple[list[torch.Tensor], list[float]]:
+    """The ranks' values of one buffer, and their weights."""
     data = bytes(_bytes_of(buffer))
     pieces: list[list[bytes]] = []
     weights: list[float] = []
@@ -66,14 +88,19 @@ def _agree_one(buffer: torch.Tensor, agreement: Agreement, weight: float) -> Non
         pieces.append([fact["part"] for fact in facts])
         weights = [fact["weight"] for fact in facts]
     ranks = [_tensor_of(b"".join(parts), buffer) for parts in zip(*pieces, strict=True)]
-    with torch.no_grad():
-        buffer.copy_(combined(ranks, weights))
+    return ranks, weights
 
 
 def combined(values: Sequence[torch.Tensor], weights: Sequence[float]) -> torch.Tensor:
-    """The ranks' ``values`` of one buffer as one: weighted mean, or the largest whole number."""
+    """The ranks' ``values`` of one buffer as one: weighted mean, or the largest whole number.
+
+    Where some ranks' values are all finite, only those count.
+    """
     if not values[0].is_floating_point() and not values[0].is_complex():
         return torch.stack(list(values)).amax(dim=0)
+    sound = [place for place, value in enumerate(values) if bool(value.isfinite().all())]
+    if sound:
+        values, weights = [values[i] for i in sound], [weights[i] for i in sound]
     total = sum(weights)
     if total <= 0:
         return values[0]
@@ -87,6 +114,17 @@ def combined(values: Sequence[torch.Tensor], weights: Sequence[float]) -> torch.
         start=torch.zeros((), dtype=wide),
     )
     return (summed / total).to(values[0].dtype)
+
+
+def combined_variance(
+    variances: Sequence[torch.Tensor], means: Sequence[torch.Tensor], weights: Sequence[float]
+) -> torch.Tensor:
+    """The variance of the ranks' samples together: the mean of their variances plus the variance of
+    their means (law of total variance). In float64."""
+    mean = combined([one.double() for one in means], weights)
+    pairs = zip(variances, means, strict=True)
+    around = [variance.double() + (own.double() - mean).square() for variance, own in pairs]
+    return combined(around, weights)
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

@@ -17,6 +17,7 @@ from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.launch.rendezvous import process_group_store, unique_name
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
+from paceline.worker.meetings import Meetings
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
@@ -39,6 +40,7 @@ class CollectivePlane:
         self._position = Position()
         self._pass: ScheduledPass | None = None
         self._left = False
+        self._meetings: Meetings | None = None
         self._group = _join(session, self._parameters[0].device)
         self._reducer = Reducer(
             self._group,
@@ -70,6 +72,10 @@ class CollectivePlane:
         else:
             training.optimizer.state.clear()
 
+    def hold(self, meetings: Meetings) -> None:
+        """From the next window on, ranks may meet in the midst of forward and backward."""
+        self._meetings = meetings
+
     def position(self) -> Position:
         return self._position
 
@@ -88,6 +94,8 @@ class CollectivePlane:
         while self._pass is not None and not self._agreed_end(self._pass):
             batches = self._pass.window()
             if batches and not self._left:
+                if self._meetings is not None:
+                    self._meetings.begin()
                 return Window(
                     clock=self._position.clock,
                     version=self._position.version,
@@ -144,6 +152,8 @@ class CollectivePlane:
     def _round(self, current: ScheduledPass, contribution: Contribution, batches: int) -> Outcome:
         """One window of all ranks: sum gradients and votes, then apply or skip, alike everywhere."""
         began_s = self._training.clock_s()
+        if self._meetings is not None:
+            self._meetings.end()
         reduced = self._reduce(contribution, batches)
         result = tally(reduced.ballots, world_size=self._session.world_size)
         norm, reason = self._apply(result, reduced.norm, result.weight / self._unit(current.plan))

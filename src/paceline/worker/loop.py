@@ -73,6 +73,18 @@ class Loop:
         current.drain()
         self._finish(current)
 
+    def agree_buffers(self, call: str) -> None:
+        """Make buffers (batch-norm statistics) equal on all live ranks, each of which has to make
+        this ``call``. A pass that was left early is finished first."""
+        if not self.inside:
+            self.settle()
+        parts = self._parts
+        if not any(True for _ in parts.model.buffers()):
+            return
+        everyone = parts.agreement.gather(call, buffers=buffers.digests(parts.model))
+        weight = self._pass.samples if self._pass is not None else 0.0
+        buffers.agree(parts.model, parts.agreement, [f["buffers"] for f in everyone], weight)
+
     def stop(self, flag: bool) -> bool:
         """See :meth:`paceline.Worker.stop`."""
         if self._pass is None or not self._pass.active:

@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.errors import UsageError, bad_value
 from paceline.strategies import SSP, Backup, Strategy, is_joint, parse_strategy
+from paceline.worker.norm_modes import NormMode, norm_mode
 
 DEFAULT_EVICT_AFTER_S = 10.0
 
@@ -25,11 +26,6 @@ _PLANNED: dict[str, tuple[object, str]] = {
         "as they are: a float64 model trains in float64.",
     ),
     "compress": (None, "gradient compression is planned; compress=None works now."),
-    "batch_norm": (
-        None,
-        "a batch-norm mode is planned; batch_norm=None works now (statistics of each worker's own "
-        "batches, agreed when `batches` ends).",
-    ),
     "recipe": ("plain", "the stable recipe is planned; recipe='plain' works now."),
     "health": (False, "gradient health is planned; health=False works now."),
 }
@@ -67,6 +63,7 @@ class Options:
     clip_norm: float | None
     runtime: Runtime
     overridden: Mapping[str, Any]
+    batch_norm: NormMode = "local"
 
     def window(self, *, batch: float, world_size: int) -> int:
         """Micro-batches per push, for loader batches of ``batch`` samples.
@@ -112,6 +109,7 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
         clip_norm=_clip_norm(chosen["clip_norm"]),
         runtime=runtime,
         overridden=dict(overrides),
+        batch_norm=norm_mode(chosen["batch_norm"]),
     )
 
 

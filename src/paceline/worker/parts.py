@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from paceline.launch.context import Launch
 from paceline.worker.agreement import Agreement
+from paceline.worker.batch_norm import NormsInMode
 from paceline.worker.emulation import Emulation
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
@@ -39,3 +40,4 @@ class Parts:
     outside: OutsideChanges
     schedules: Schedules
     emulation: Emulation | None
+    norms: NormsInMode = field(default_factory=NormsInMode)

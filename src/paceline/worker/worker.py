@@ -43,8 +43,10 @@ class Worker:
 
     ``strategy``: a word (``"sync"``, ``"backup:1"``, ``"ssp:3"``, ``"async"``) or its value.
     ``accumulate``: micro-batches per update; or ``global_batch``: samples per update of all workers,
-    from which it follows. ``clip_norm``: largest gradient norm. ``runtime``: details. ``precision``,
-    ``compress``, ``batch_norm``, ``recipe`` and ``health`` are planned and have one value each.
+    from which it follows. ``clip_norm``: largest gradient norm. ``batch_norm``: whose batches its
+    statistics are of: each worker's (``"local"``, the default), all workers' (``"sync"``), none
+    (``"freeze"``: the running ones). ``runtime``: details. ``precision``, ``compress``, ``recipe`` and
+    ``health`` are planned and have one value each.
     What the launcher's command line says about these overrides the script.
 
     At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
@@ -147,7 +149,7 @@ class Worker:
         self._check_open("evaluate")
         inside = self._loop.inside
         if not inside:
-            self._loop.settle()
+            self._loop.agree_buffers("worker.evaluate")
         return self._evaluator.running(inside=inside)
 
     def mean(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
@@ -268,6 +270,7 @@ class Worker:
         self._state_hook.remove()
         parts.guards.remove()
         parts.outside.remove()
+        parts.norms.remove()
         try:
             parts.plane.close(reason)
         finally:
