@@ -2,7 +2,7 @@
 
     python benchmarks/server_latency.py
 
-Goal (issue 3): a median of at most 0.3 ms for model B, 8 x Linear(64, 64), SGD.
+Goal: a median of at most 0.3 ms for model B, 8 x Linear(64, 64), SGD.
 """
 
 from __future__ import annotations
