@@ -110,22 +110,31 @@ def test_accumulation_with_batch_norm_is_said_once(runs: Runs) -> None:
     assert runs.run.stderr.count("batch norm takes") == 1
 
 
-@pytest.mark.full
-def test_an_exception_in_one_ranks_forward_ends_the_others_meeting() -> None:
-    script = """
-import sys, torch, paceline
+DYING = """
+import os, signal, sys, torch, paceline
 sys.path.insert(0, %r)
 from norm_setting import batches, loss_of, net, sgd
 model = net()
 worker = paceline.Worker(model, sgd(model), batch_norm="sync")
 if worker.rank == 1:
-    def bad(*_): raise KeyError("in the forward")
+    def bad(*_): %s
     model[2].register_forward_hook(bad)
 for inputs, targets in worker.batches(batches()):
     worker.step(loss_of(worker(inputs), targets))
 """
-    run = run_script(script % str(SCRIPT.parent), workers=2)
-    assert run.exit_code == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("how", "heard"),
+    [("raise KeyError('in the forward')", "KeyError: 'in the forward'"),
+     ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1"),
+     ("os.kill(os.getpid(), signal.SIGSTOP)", "rank 1")],
+)  # fmt: skip
+def test_a_rank_lost_in_its_forward_ends_the_others_meeting(how: str, heard: str) -> None:
+    script = DYING % (str(SCRIPT.parent), how)
+    run = run_script(script, workers=2, evict_after_s=3.0)
+    assert run.exit_code != 0
     said = [line for line in run.stderr.splitlines() if line.startswith("[0] ")]
-    assert any("KeyError: 'in the forward'" in line for line in said), run.stderr
-    assert run.wall_s < 30
+    assert any(heard in line for line in said), run.stderr
+    assert run.wall_s < 30, "most of it to start"
