@@ -18,12 +18,15 @@ from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
 from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group
+from paceline.server.scales import Scales
 from paceline.server.seats import Seat
 from paceline.server.shards import Shard, Update
 from paceline.server.versions import Versions
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Stop
+
+BROKEN = "a backward pass that broke off, half sent"
 
 
 class Deeds:
@@ -46,6 +49,7 @@ class Deeds:
         group: Group,
         loop: Loop,
         wake: Callable[[], None],
+        scales: Scales,
     ) -> None:
         self._coordinator = coordinator
         self._shard = shard
@@ -55,6 +59,7 @@ class Deeds:
         self._group = group
         self._loop = loop
         self._wake = wake
+        self._scales = scales
         self.late: Counter[int] = Counter()
         self._samples = 0.0
         self._shown_s = 0.0
@@ -169,7 +174,8 @@ class Deeds:
         self._group.reply(order.rank, ended)
 
     def _start(self, order: events.Start) -> None:
-        self._answers.start(self._seats[order.rank], order, self._loop.clock_s())
+        seat, scale = self._seats[order.rank], self._scales.of(order.rank)
+        self._answers.start(seat, order, scale, self._loop.clock_s())
 
     def _update(self, order: events.Update) -> None:
         for rank in order.ranks:
@@ -197,6 +203,7 @@ class Deeds:
         applied_s = (self._loop.clock_s() - started_s) / len(orders)
         for order, outcome in zip(orders, outcomes, strict=True):
             verdict = verdict_on(order, outcome, started_s, applied_s)
+            self._scales.decided(order.ranks, order.clocks[0], finite=outcome.applied)
             for rank, lag in zip(order.ranks, order.lags, strict=True):
                 self._decide(self._seats[rank], verdict, lag)
             self._samples += order.weight
@@ -212,6 +219,8 @@ class Deeds:
         self._take_groups(seat)
         self._shard.forget_sums()
         self.late[order.rank] += order.kind == "late"
+        if order.kind == "non-finite" and seat.bad not in ("", BROKEN):
+            self._scales.decided((order.rank,), order.clock, finite=False)
         named = f"{order.reason} ({self._bad})" if order.kind == "non-finite" else order.reason
         verdict = Verdict(
             applied=False,

@@ -18,18 +18,18 @@ from paceline import events, trace
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
 from paceline.server.connection import log
-from paceline.server.deeds import Deeds
+from paceline.gradients.precision.loss_scale import LossScale
+from paceline.server.deeds import BROKEN, Deeds
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.server.opening import build_shard, check_same, layout_for, map_region
+from paceline.server.scales import Scales
 from paceline.server.seats import Refusals, Seat
 from paceline.server.versions import Versions
-from paceline.strategies import needs_everyone, parse_strategy
+from paceline.strategies import is_joint, needs_everyone, parse_strategy
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Hello, Notice, Open, Stop
-
-BROKEN = "a backward pass that broke off, half sent"
 
 
 class ServerPlane:
@@ -46,6 +46,7 @@ class ServerPlane:
         self._refusals = Refusals()
         self._coordinator: Coordinator
         self._deeds: Deeds
+        self._scales: Scales
         self._requests: dict[type, Callable[[Seat, Any], None]] = {
             messages.OpenPass: self._open_pass,
             messages.Ready: self._ready,
@@ -134,6 +135,9 @@ class ServerPlane:
             world_size=self._hello.world_size,
             evict_after_s=self._hello.evict_after_s,
         )
+        self._scales = Scales(
+            LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
+        )
         self._deeds = Deeds(
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
@@ -145,6 +149,7 @@ class ServerPlane:
             group=self._group,
             loop=self._loop,
             wake=self._wake,
+            scales=self._scales,
         )
 
     def _begin(self) -> None:
@@ -203,7 +208,7 @@ class ServerPlane:
         text = f"{seat.member} pushed a gradient of {bad!r} that is not finite"
         note = trace.Note(time_s=seat.asked_s, kind="non-finite", rank=rank, text=text)
         self._recorder.write(note)
-        if self._refusals.refused(rank, bad):
+        if self._refusals.refused(rank, bad) and not self._scales.dynamic:
             self._group.show(Notice(kind="info", rank=rank, text=text))
 
     def _read(self, seat: Seat, _request: messages.Read) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from paceline.gradients.precision.described import described
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.options import known_trouble
 from paceline.worker.parts import Parts
@@ -56,5 +57,4 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
 
 def types_of(parts: Parts) -> str:
     """The types numbers have from forward to update, as text."""
-    own = "+".join(sorted({str(p.dtype).removeprefix("torch.") for p in parts.trained}))
-    return f"compute, gradients, accumulation, reduction and parameters in {own}"
+    return described(parts.precision, (parameter.dtype for parameter in parts.trained))

@@ -37,6 +37,7 @@ class CollectivePlane:
         self._training = training
         self._parameters = training.parameters
         self._position = Position()
+        self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._left = False
         self._group = _join(session, self._parameters[0].device)
@@ -93,6 +94,7 @@ class CollectivePlane:
                     version=self._position.version,
                     batches=batches,
                     unit=self._unit(self._pass.plan),
+                    scale=self._scale.value,
                 )
             nothing = Contribution(weight=0.0, unit=self._unit(self._pass.plan))
             self._round(self._pass, nothing, 0)
@@ -146,7 +148,10 @@ class CollectivePlane:
         began_s = self._training.clock_s()
         reduced = self._reduce(contribution, batches)
         result = tally(reduced.ballots, world_size=self._session.world_size)
-        norm, reason = self._apply(result, reduced.norm, result.weight / self._unit(current.plan))
+        unit = self._unit(current.plan) / self._scale.value
+        norm, reason = self._apply(result, reduced.norm, result.weight / unit)
+        if result.weight > 0 and not result.broken:
+            self._scale = self._scale.after(finite=norm is not None)
         self._buffer.clear()
         current.advance()
         if result.batches == 0 or result.stop:

@@ -32,6 +32,7 @@ class LocalPlane:
         self._training = training
         self._parameters = training.parameters
         self._position = Position()
+        self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._armed = False
         self._handles = [
@@ -60,6 +61,7 @@ class LocalPlane:
             version=self._position.version,
             batches=batches,
             unit=None,
+            scale=self._scale.value,
         )
 
     def before_backward(self, *, last: bool) -> None:
@@ -72,6 +74,8 @@ class LocalPlane:
         began_s = self._training.clock_s()
         batches = self._pass.computed(contribution.total)
         norm, reason = self._apply(contribution)
+        if contribution.weight > 0:
+            self._scale = self._scale.after(finite=norm is not None)
         self._clear()
         self._pass.advance()
         if contribution.stop:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.launch.context import Launch
 from paceline.worker.agreement import Agreement
 from paceline.worker.emulation import Emulation
@@ -39,3 +40,4 @@ class Parts:
     outside: OutsideChanges
     schedules: Schedules
     emulation: Emulation | None
+    precision: Precision = PLAIN

@@ -42,6 +42,7 @@ class Window:
 
     ``unit``: divide each micro-batch's weight by this before multiplying its loss; None: by the
     window's first weight (the push stands alone, so a window of one needs no factor at all).
+    ``scale``: the loss scale, by which losses are multiplied as well.
     """
 
     clock: int
@@ -50,12 +51,14 @@ class Window:
     unit: float | None
     gate_s: float = 0.0
     pull_s: float = 0.0
+    scale: float = 1.0
 
 
 @lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
-    """A finished window. ``weight`` 0: nothing was computed. ``unit``: as used on its losses.
+    """A finished window. ``weight`` 0: nothing was computed. ``unit``: a loss of weight w was
+    multiplied by w / unit, loss scale included, so a mean is the sum divided by sum(w) / unit.
 
     ``total``: set once the worker has seen where a stream ends. ``stop``: the user's flag.
     """

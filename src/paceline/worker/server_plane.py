@@ -106,6 +106,7 @@ class ServerPlane:
             unit=self._plan.unit if self._joint else None,
             gate_s=reply.waited_s,
             pull_s=max(0.0, self._training.clock_s() - began_s - reply.waited_s),
+            scale=reply.scale,
         )
 
     def before_backward(self, *, last: bool) -> None:
@@ -187,6 +188,8 @@ class ServerPlane:
             region_bytes=self._gradients.region.memory.numel(),
             bucket_bytes=BUCKET_BYTES,
             state=dump_state(training.optimizer, training.trainables) if rank0 else None,
+            scale=training.precision.scale.value,
+            scale_patience=training.precision.scale.patience,
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
