@@ -196,7 +196,8 @@ class Deeds:
         room = self._versions.room()
         outcomes = self._shard.apply(
             [self._as_ordered(order) for order in orders],
-            source=self._versions.current.pieces, target=room.pieces, clip_norm=self._clip_norm,
+            source=self._versions.source, target=self._versions.target(room),
+            clip_norm=self._clip_norm,
         )  # fmt: skip
         if any(outcome.applied for outcome in outcomes):
             self._versions.publish(room)

@@ -15,14 +15,21 @@ import msgspec
 import torch
 
 from paceline import events, trace
+from paceline.gradients.precision.layouts import gradients_of
+from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
 from paceline.server.connection import log
-from paceline.gradients.precision.loss_scale import LossScale
 from paceline.server.deeds import BROKEN, Deeds
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
-from paceline.server.opening import build_shard, check_same, layout_for, map_region
+from paceline.server.opening import (
+    build_shard,
+    check_same,
+    initial_values,
+    layout_for,
+    map_region,
+)
 from paceline.server.scales import Scales
 from paceline.server.seats import Refusals, Seat
 from paceline.server.versions import Versions
@@ -127,7 +134,7 @@ class ServerPlane:
         layout = layout_for(first)
         for rank, (member, opening) in sorted(self._openings.items()):
             check_same(first, opening, rank)
-            mapped = map_region(opening, member.pid, layout)
+            mapped = map_region(opening, member.pid, gradients_of(layout))
             self._seats[rank] = Seat(member=member, mapped=mapped)
         strategy = parse_strategy(first.strategy)
         self._coordinator = Coordinator(
@@ -142,8 +149,8 @@ class ServerPlane:
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
             pull=self._pull,
-            shard=build_shard(first, layout),
-            versions=Versions(self._seats[0].mapped.region.memory),
+            shard=build_shard(first, gradients_of(layout)),
+            versions=Versions(initial_values(layout, self._seats[0].mapped.region.memory)),
             clip_norm=first.clip_norm,
             seats=self._seats,
             group=self._group,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paceline.gradients.precision.described import described
+from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.options import known_trouble
 from paceline.worker.parts import Parts
@@ -30,8 +30,8 @@ def announce(parts: Parts, *, batch: float, window: int) -> None:
     trouble = known_trouble(
         options.strategy, world_size=launch.world_size, optimizer=parts.optimizer
     )
-    if trouble:
-        parts.journal.note("notice", trouble)
+    for notice in filter(None, (trouble, narrow_accumulation(parts.precision, window))):
+        parts.journal.note("notice", notice)
 
 
 def start_line(parts: Parts, *, batch: float, window: int) -> str:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Literal
 
 import torch
 
 from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.gradients.precision.accumulation import Accumulation
+from paceline.gradients.precision.layouts import gradients_of
+from paceline.gradients.precision.masters import Masters
 from paceline.launch.rendezvous import process_group_store, unique_name
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
@@ -40,10 +44,12 @@ class CollectivePlane:
         self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._left = False
+        self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
         self._group = _join(session, self._parameters[0].device)
+        order = in_models_order(training.model, training.trainables)
         self._reducer = Reducer(
             self._group,
-            flat_layout(training.trainables, in_models_order(training.model, training.trainables)),
+            gradients_of(flat_layout(training.trainables, order)),
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
@@ -52,6 +58,7 @@ class CollectivePlane:
         self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
         self._share_optimizer()
+        self._masters = Masters(training.optimizer, training.parameters)
 
     def _share_optimizer(self) -> None:
         """Every rank's optimizer begins with rank 0's state: it may have been trained before."""
@@ -129,6 +136,8 @@ class CollectivePlane:
     def close(self, reason: Literal["finished", "departed"]) -> None:
         self._pass = None
         self._buffer.close()
+        self._masters.close()
+        self._accumulation.close()
         try:
             self._session.close(reason)
         finally:
@@ -209,7 +218,7 @@ class CollectivePlane:
                 )
             if self._training.clip_norm is not None:
                 return None, "the gradient's norm overflowed"
-        step(self._training)
+        self._masters.step(partial(step, self._training))
         return norm, "all ranks"
 
 

@@ -16,6 +16,8 @@ import torch
 
 from paceline.gradients.buffer import stray_backward
 from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.gradients.precision.accumulation import Accumulation
+from paceline.gradients.precision.masters import Masters
 from paceline.worker.manifest import Trainable
 from paceline.worker.optimizer_state import step
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
@@ -31,6 +33,8 @@ class LocalPlane:
     def __init__(self, training: Training) -> None:
         self._training = training
         self._parameters = training.parameters
+        self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
+        self._masters = Masters(training.optimizer, training.parameters)
         self._position = Position()
         self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
@@ -110,6 +114,8 @@ class LocalPlane:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._masters.close()
+        self._accumulation.close()
 
     def _apply(self, contribution: Contribution) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why."""
@@ -123,7 +129,7 @@ class LocalPlane:
                 return None, f"the gradient of {self._training.trainables[bad].name} is not finite"
             if self._training.clip_norm is not None:
                 return None, "the gradient's norm overflowed"
-        step(self._training)
+        self._masters.step(partial(step, self._training))
         return norm, "alone"
 
     def _divide(self, divisor: float) -> None:

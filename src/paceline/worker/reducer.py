@@ -98,7 +98,8 @@ class Reducer:
         # A parcel is complete with the bucket that holds its first parameter.
         holder = {p: n for n, bucket in enumerate(self.buffer.buckets) for p in bucket.places}
         self._completes = [holder[parcel.places[0]] for parcel in parcels]
-        self.sent_bytes = sum(one.numel() * one.itemsize for one in [*parameters, self._ballot])
+        ballot_bytes = self._ballot.numel() * self._ballot.itemsize
+        self.sent_bytes = sum(slot.span_bytes for slot in layout.slots) + ballot_bytes
         self._forget()
 
     def before_backward(self, *, last: bool) -> None:

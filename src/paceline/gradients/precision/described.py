@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from paceline.gradients.precision.accumulation import MANY, expected_error
 from paceline.gradients.precision.loss_scale import LossScale
 from paceline.gradients.precision.mode import SIXTEEN_BIT
 from paceline.gradients.precision.plan import Precision, wide
@@ -25,6 +26,19 @@ def described(precision: Precision, parameters: Iterable[torch.dtype]) -> str:
     if SIXTEEN_BIT & set(own):
         stages["masters"] = high
     return "; ".join([_together(stages), *_scale(precision.scale)])
+
+
+def narrow_accumulation(precision: Precision, micro_batches: int) -> str:
+    """What a 16-bit accumulator loses over so many micro-batches, or "" if that is little."""
+    narrow = precision.accumulate
+    if narrow is None or micro_batches <= MANY:
+        return ""
+    likely, worst = expected_error(narrow, micro_batches)
+    return (
+        f"{micro_batches} micro-batches are accumulated in {_name(narrow)}: expect relative errors of "
+        f"about {likely:.1%} in the gradient, {worst:.1%} at worst. Leave accumulate_dtype out to "
+        "accumulate in float32."
+    )
 
 
 def _together(stages: dict[str, list[torch.dtype]]) -> str:
