@@ -18,6 +18,7 @@ from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.masters import Masters
+from paceline.gradients.precision.wire import NarrowSums, Traffic
 from paceline.launch.rendezvous import process_group_store, unique_name
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
@@ -46,14 +47,17 @@ class CollectivePlane:
         self._left = False
         self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
         self._group = _join(session, self._parameters[0].device)
+        reduce = training.precision.reduce
+        self._narrow = NarrowSums(self._group, reduce) if reduce is not None else None
         order = in_models_order(training.model, training.trainables)
         self._reducer = Reducer(
-            self._group,
+            self._narrow or self._group,
             gradients_of(flat_layout(training.trainables, order)),
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
             measure=training.clip_norm is None,
+            ballot_alone=self._narrow is not None,
         )
         self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
@@ -163,6 +167,7 @@ class CollectivePlane:
             self._scale = self._scale.after(finite=norm is not None)
         self._buffer.clear()
         current.advance()
+        traffic = self._traffic()
         if result.batches == 0 or result.stop:
             self._pass = None
         outcome = outcome_after(
@@ -171,11 +176,17 @@ class CollectivePlane:
             norm=norm,
             reason=reason,
             exchange_s=self._training.clock_s() - began_s,
-            moved_bytes=self._reducer.sent_bytes,
+            moved_bytes=traffic.sent_bytes,
             buckets=reduced.times,
+            flushed=traffic.flushed,
         )
         self._position = outcome.position
         return outcome
+
+    def _traffic(self) -> Traffic:
+        if self._narrow is not None:
+            return self._narrow.take_traffic()
+        return Traffic(sent_bytes=self._reducer.sent_bytes, flushed=0)
 
     def _reduce(self, contribution: Contribution, batches: int) -> Reduced:
         """The ranks' votes together; the sum of their gradients is in the buffer then."""

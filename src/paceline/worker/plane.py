@@ -85,7 +85,8 @@ class Outcome:
     """What became of a window: returned (in public form) by ``Worker.step``.
 
     ``version``: of the parameters once this window was decided. ``norm``: of the gradient that was
-    applied. ``weight``: total weight of that update. ``lag``: version lag of this push.
+    applied. ``weight``: total weight of that update. ``lag``: version lag of this push. ``flushed``:
+    this worker's gradient values that were too small for the wire's type.
     """
 
     applied: bool
@@ -100,6 +101,7 @@ class Outcome:
     sent_bytes: int = 0
     received_bytes: int = 0
     buckets: BucketTimes | None = None
+    flushed: int = 0
 
     @property
     def position(self) -> Position:

@@ -58,6 +58,7 @@ class Reducer:
 
     Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``parcel_bytes`` must be
     equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic; ``measure``: the sum's norm too.
+    ``ballot_alone``: no gradients beside it, as these are rounded on their way.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class Reducer:
         clock_s: Callable[[], float],
         measure: bool,
         parcel_bytes: int = PARCEL_BYTES,
+        ballot_alone: bool = False,
     ) -> None:
         self._group = group
         self._clock_s = clock_s
         self._measure = measure
         parcels = buckets_of(layout, parcel_bytes)
-        carries = parcels[-1].dtype in CARRIERS
+        carries = parcels[-1].dtype in CARRIERS and not ballot_alone
         kind = parcels[-1].dtype if carries else torch.float64
         head_bytes = _aligned(ballot_size * kind.itemsize)
         memory = _zeros(head_bytes + layout.total_bytes, group.device)
