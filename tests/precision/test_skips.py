@@ -91,7 +91,9 @@ def trainer(
         seen = Trained()
         for number, (inputs, targets) in enumerate(worker.batches(loader)):
             window, micro = divmod(number, WINDOW)
-            loss = 0.01 * nn.functional.mse_loss(worker(inputs), targets)  # fp16 can hold 2**16 of it
+            loss = 0.01 * nn.functional.mse_loss(
+                worker(inputs), targets
+            )  # fp16 can hold 2**16 of it
             bias = model[2].bias
             assert isinstance(bias, torch.Tensor)
             if value := where.get((window, launch.rank, micro)):

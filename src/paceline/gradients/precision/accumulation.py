@@ -7,6 +7,7 @@ in that type (and saves no memory). Knows no windows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from paceline.gradients.precision.mode import SIXTEEN_BIT
 from paceline.gradients.precision.plan import wide
 
 UNIT_ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+_ROUNDING_RMS = math.sqrt(1 / 3 * 3 / 8 / math.log(2))  # E[error^2] E[1 / mantissa^2]
 MANY = 4
 """More micro-batches than this in a 16-bit accumulator are worth a notice."""
 
@@ -49,14 +51,18 @@ class Accumulation:
 
 
 def expected_error(narrow: torch.dtype, micro_batches: int) -> tuple[float, float]:
-    """Relative error of a sum of ``micro_batches`` alike terms: (likely, at worst).
+    """Relative error of a sum of ``micro_batches`` alike terms: (root mean square, at worst).
 
-    Recursive summation of k numbers loses at most (k - 1) u of the sum of their sizes, u being the
-    unit roundoff, and about sqrt(k) u if roundings are independent (Higham, Accuracy and Stability of
-    Numerical Algorithms, 2nd ed., 2002, section 4.2; Higham and Mary, SIAM J. Sci. Comput. 41, 2019).
+    With unit roundoff u, recursive summation of k numbers loses at most (k - 1) u of the sum of their
+    sizes (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 4.2). Rounding
+    errors that are independent (Higham and Mary, SIAM J. Sci. Comput. 41, 2019) and uniform within half
+    a unit in the last place have a root mean square of 0.42 u of the partial sum that they round (mean
+    over mantissas distributed by Benford's law); the j-th of k partial sums is j / k of the result. Once
+    k u nears 1 terms vanish altogether, and the error is larger than that.
     """
-    unit = UNIT_ROUNDOFF[narrow]
-    return micro_batches**0.5 * unit, (micro_batches - 1) * unit
+    unit, k = UNIT_ROUNDOFF[narrow], micro_batches
+    partial_sums = math.sqrt(sum(j * j for j in range(2, k + 1))) / k
+    return _ROUNDING_RMS * unit * partial_sums, (k - 1) * unit
 
 
 def _expect(parameter: torch.nn.Parameter, dtype: torch.dtype) -> None:
