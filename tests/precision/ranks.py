@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.gradients.precision.mode import SIXTEEN_BIT
 from paceline.launch.context import Launch
 from paceline.server.app import Server
 from paceline.worker import collective_plane
@@ -103,7 +104,7 @@ class Rank:
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         with self.parts.precision.mode.context("cpu"):
             output: torch.Tensor = self.model(inputs)
-        return output.float()
+        return output.float() if output.dtype in SIXTEEN_BIT else output
 
     def step(self, loss: torch.Tensor) -> StepResult:
         return self._loop.step(loss, None)

@@ -14,6 +14,7 @@ from paceline.gradients.precision.loss_scale import (
     dynamic_scale,
 )
 from paceline.server.scales import Scales
+from paceline.worker.scale_watch import ScaleWatch
 
 
 def test_it_backs_off_at_once_and_grows_after_a_long_time() -> None:
@@ -27,11 +28,10 @@ def test_it_backs_off_at_once_and_grows_after_a_long_time() -> None:
 
 
 def test_it_stays_a_power_of_two_within_its_limits() -> None:
-    low = high = dynamic_scale()
+    low = high = LossScale(value=INITIAL, patience=2)
     for _ in range(100):
         low = low.after(finite=False)
-        for _ in range(PATIENCE):
-            high = high.after(finite=True)
+        high = high.after(finite=True).after(finite=True)
         assert math.frexp(low.value)[0] == math.frexp(high.value)[0] == 0.5
     assert low.value == SMALLEST
     assert high.value == LARGEST
@@ -78,3 +78,13 @@ def test_a_push_that_stands_alone_moves_its_own_scale_only() -> None:
     assert (scales.of(0), scales.of(1)) == (INITIAL, INITIAL / 4)
     assert scales.dynamic
     assert not Scales(UNSCALED, joint=False).dynamic
+
+
+def test_one_back_off_is_said_and_every_change_is_recorded() -> None:
+    watch = ScaleWatch()
+    changes = [watch.feed(scale) for scale in (8.0, 8.0, 4.0, 2.0, 4.0)]
+    assert [recorded for recorded, _ in changes] == [
+        "", "", "loss scale 8 -> 4", "loss scale 4 -> 2", "loss scale 2 -> 4",
+    ]  # fmt: skip
+    assert [bool(said) for _, said in changes] == [False, False, True, False, False]
+    assert "8 -> 4" in changes[2][1]

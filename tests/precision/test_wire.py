@@ -66,6 +66,14 @@ def test_large_and_small_vectors_are_brought_into_fp16s_range() -> None:
         assert total.tolist() == pytest.approx([2 * size, 2 * size / 1e3, 0.0], rel=2**-10)
 
 
+def test_vectors_at_float32s_end_stay_finite() -> None:
+    for size in (1e-42, 3e38):
+        ranks = Ranks(2, torch.float16)
+        for _ in range(3):
+            total = ranks.sum([size, 0.0, -0.0], [0.0, 0.0, 0.0])
+        assert total.tolist() == pytest.approx([size, 0.0, 0.0], rel=2**-10, abs=1e-40)
+
+
 def test_what_becomes_zero_is_counted() -> None:
     ranks = Ranks(2, torch.float16)
     ranks.sum([1.0, 1e-12, 0.0], [1.0, 1.0, 0.0])

@@ -38,6 +38,8 @@ from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Hello, Notice, Open, Stop
 
+ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
+
 
 class ServerPlane:
     """The policy's driver in one run. ``started``: all workers have opened."""
@@ -101,8 +103,9 @@ class ServerPlane:
 
     def _sum_up(self) -> None:
         """Say at the end what was not applied."""
+        aside = ORDINARY if self._scales.dynamic else ""
         for rank, sentence in self._refusals.sentences():
-            self._group.note("info", rank, sentence)
+            self._group.note("info", rank, sentence + aside)
         late = self._deeds.late
         if total := late.total():
             ranks = ", ".join(f"{late[rank]} of rank {rank}" for rank in sorted(+late))

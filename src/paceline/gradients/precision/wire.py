@@ -20,6 +20,9 @@ TARGET = 9
 """The largest magnitude of a vector is brought to about 2**9: it may grow 127 times before it leaves
 fp16 (65504), and what is 2**33 times smaller is still not zero (2**-24)."""
 
+LARGEST = 120
+"""float32 holds no power of two beyond 2**127."""
+
 
 class Sums(Protocol):
     """What adds up over all ranks."""
@@ -60,7 +63,7 @@ class _Vector:
         """Take the next exponent from this sum."""
         largest = float(self.whole.abs().max()) if self.whole.numel() else 0.0
         known = 0.0 < largest < math.inf
-        self.exponent = TARGET - math.frexp(largest)[1] if known else None
+        self.exponent = min(LARGEST, TARGET - math.frexp(largest)[1]) if known else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
