@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch import nn
 from paceline.gradients.precision.mode import SIXTEEN_BIT
 from paceline.launch.context import Launch
 from paceline.server.app import Server
+from paceline.transport.channel import ChannelClosedError, connect
 from paceline.worker import collective_plane
 from paceline.worker.assembly import assemble
 from paceline.worker.loop import Loop
@@ -125,7 +126,8 @@ def run_ranks(
     monkeypatch.setattr(
         collective_plane, "_join", lambda session, device: BoardGroup(board, session.rank)
     )
-    with _server() as address, ThreadPoolExecutor(world_size) as pool:
+    alone = world_size == 1
+    with nullcontext("") if alone else _server() as address, ThreadPoolExecutor(world_size) as pool:
         launches = [
             Launch(rank=rank, world_size=world_size, server=address) for rank in range(world_size)
         ]
@@ -143,5 +145,7 @@ def _server() -> Iterator[str]:
             yield address
         finally:
             server.loop.stop()
+            with suppress(ChannelClosedError):  # it had ended with its last worker
+                connect(address).close()  # it looks up at once
             thread.join(WAIT_S)
             assert not thread.is_alive()
