@@ -37,7 +37,7 @@ def main() -> None:
         kinds = {v.dtype for s in optimizer.state_dict()["state"].values() for v in s.values()}
     whole = torch.cat([p.detach().flatten() for p in model.parameters()])
     digest = hashlib.sha256(whole.view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
-    print(json.dumps({"loss": loss, "digest": digest, "scale": result.scale,
+    print(json.dumps({"loss": loss, "digest": digest, "scale": result.scale, "norm": result.norm,
                       "state": sorted(map(str, kinds)), "type": str(whole.dtype)}))  # fmt: skip
 
 

@@ -27,6 +27,8 @@ def test_ranks_end_alike(words: dict[str, Any], workers: int) -> None:
     assert run.exit_code == 0, run.stderr
     said = [json.loads(run.lines(rank)[0]) for rank in range(workers)]
     assert len({(one["digest"], one["loss"]) for one in said}) == 1
+    if words["strategy"].startswith("sync"):
+        assert len({one["norm"] for one in said}) == 1
     assert said[0]["loss"] < 0.2
     assert said[0]["type"] == "torch." + words.get("parameters", "float32")
     assert said[0]["state"] == ["torch.float32"], (

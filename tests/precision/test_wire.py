@@ -19,11 +19,13 @@ class Ranks:
     def __init__(self, size: int, dtype: torch.dtype) -> None:
         self.started: list[torch.Tensor] = []
         self.types: list[torch.dtype] = []
+        self.told: list[Any] = []
         self.memory = [torch.zeros(3) for _ in range(size)]
         self.ends = [NarrowSums(self, dtype) for _ in range(size)]
 
     def start_sum(self, tensor: torch.Tensor, on_done: Callable[[], None] | None) -> Any:
         self.types.append(tensor.dtype)
+        self.told.append(on_done)
         self.started.append(tensor)
         return tensor
 
@@ -35,6 +37,16 @@ class Ranks:
             for one in self.started:
                 one.copy_(total)
             self.started = []
+
+    def alone(self) -> torch.Tensor:
+        """The first rank's, summed with nobody, as whoever is told of its end sees it."""
+        self.memory[0].fill_(3.0)
+        seen: list[torch.Tensor] = []
+        work = self.ends[0].start_sum(self.memory[0], lambda: seen.append(self.memory[0].clone()))
+        self.told[-1]()  # gloo's thread comes first
+        self.ends[0].finish(work)
+        assert torch.equal(seen[0], self.memory[0])
+        return seen[0]
 
     def sum(self, *values: list[float]) -> torch.Tensor:
         self.types = []
@@ -92,6 +104,14 @@ def test_an_overflow_is_seen_by_all_and_the_next_sum_is_in_float32() -> None:
     assert ranks.types == [torch.float32] * 2
     assert ranks.sum([1e6, 0.0, 0.0], [0.0, 0.0, 0.0])[0] == pytest.approx(1e6, rel=2**-10)
     assert ranks.types == [torch.float16] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_who_hears_of_a_sums_end_sees_it_in_float32(dtype: torch.dtype) -> None:
+    ranks = Ranks(1, dtype)
+    for _ in range(3):
+        assert ranks.alone().tolist() == [3.0] * 3
+        ranks.started = []
 
 
 def test_half_the_bytes_and_other_types_as_they_are() -> None:

@@ -10,8 +10,10 @@ on the way is counted; what overflows is not finite, and seen by everyone.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -43,9 +45,13 @@ class _Vector:
     whole: torch.Tensor
     narrow: torch.Tensor
     exponent: int | None
+    ranged: bool
+    under_way: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def pack(self) -> torch.Tensor:
         """What to send."""
+        self.under_way = True
         if self.exponent is None:
             return self.whole
         if self.exponent:
@@ -53,13 +59,21 @@ class _Vector:
         return self.narrow.copy_(self.whole)
 
     def unpack(self) -> None:
-        """The sum is there."""
+        """The sum is there. Called from any thread, perhaps twice."""
+        with self.lock:
+            if self.under_way:
+                self._widen()
+                self.under_way = False
+
+    def _widen(self) -> None:
         if self.exponent is not None:
             self.whole.copy_(self.narrow)
             if self.exponent:
                 self.whole.mul_(2.0**-self.exponent)
+        if self.ranged:
+            self._learn_range()
 
-    def learn_range(self) -> None:
+    def _learn_range(self) -> None:
         """Take the next exponent from this sum."""
         largest = float(self.whole.abs().max()) if self.whole.numel() else 0.0
         known = 0.0 < largest < math.inf
@@ -90,12 +104,16 @@ class NarrowSums:
 
     def start_sum(self, tensor: torch.Tensor, on_done: Callable[[], None] | None) -> Any:
         """As that of ``sums``."""
-        vector = self._vector(tensor) if tensor.dtype == torch.float32 else None
-        sent = tensor if vector is None else vector.pack()
+        if tensor.dtype != torch.float32:
+            self._sent_bytes += tensor.numel() * tensor.itemsize
+            return None, self._sums.start_sum(tensor, on_done)
+        vector = self._vector(tensor)
+        sent = vector.pack()
         if self._ranged and sent.dtype != tensor.dtype:
             self._flushed += int(tensor.count_nonzero() - sent.count_nonzero())
         self._sent_bytes += sent.numel() * sent.itemsize
-        return vector, self._sums.start_sum(sent, on_done)
+        told = partial(_arrived, vector, on_done) if on_done is not None else None
+        return vector, self._sums.start_sum(sent, told)
 
     def finish(self, work: Any) -> None:
         """As that of ``sums``."""
@@ -103,8 +121,6 @@ class NarrowSums:
         self._sums.finish(pending)
         if vector is not None:
             vector.unpack()
-            if self._ranged:
-                vector.learn_range()
 
     def take_traffic(self) -> Traffic:
         """What there was since the last time."""
@@ -119,5 +135,12 @@ class NarrowSums:
                 whole=tensor,
                 narrow=torch.empty_like(tensor, dtype=self._dtype),
                 exponent=None if self._ranged else 0,
+                ranged=self._ranged,
             )
         return self._vectors[address]
+
+
+def _arrived(vector: _Vector, on_done: Callable[[], None]) -> None:
+    """Whoever hears of a sum may look at it."""
+    vector.unpack()
+    on_done()
