@@ -100,7 +100,9 @@ def test_each_change_of_the_scale_is_in_the_trace(tmp_path: Path) -> None:
     with paceline.Worker(model, optimizer, precision="fp16", runtime=runtime) as worker:
         for number, (inputs, targets) in enumerate(worker.batches(loader_of())):
             loss = 0.01 * nn.functional.mse_loss(worker(inputs), targets)
+            scale = worker.loss_scale
             result = worker.step(loss * float("nan") if number in (1, 3) else loss)
+            assert result.scale == scale
     assert result.scale == 2.0**14
     records = [json.loads(line) for line in (tmp_path / "rank-0.jsonl").read_text().splitlines()]
     notes = [record[-1] for record in records if record[:1] == ["note"] and "loss-scale" in record]

@@ -19,14 +19,12 @@ from paceline.server.joint import Part
 from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group
 from paceline.server.scales import Scales
-from paceline.server.seats import Seat
+from paceline.server.seats import BROKEN, Seat
 from paceline.server.shards import Shard, Update
 from paceline.server.versions import Versions
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Stop
-
-BROKEN = "a backward pass that broke off, half sent"
 
 
 class Deeds:

@@ -20,7 +20,7 @@ from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
 from paceline.server.connection import log
-from paceline.server.deeds import BROKEN, Deeds
+from paceline.server.deeds import Deeds
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.server.opening import (
@@ -31,7 +31,7 @@ from paceline.server.opening import (
     map_region,
 )
 from paceline.server.scales import Scales
-from paceline.server.seats import Refusals, Seat
+from paceline.server.seats import BROKEN, Refusals, Seat
 from paceline.server.versions import Versions
 from paceline.strategies import is_joint, needs_everyone, parse_strategy
 from paceline.transport import messages

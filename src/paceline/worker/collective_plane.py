@@ -85,6 +85,9 @@ class CollectivePlane:
     def position(self) -> Position:
         return self._position
 
+    def loss_scale(self) -> float:
+        return self._scale.value
+
     def open_pass(self, plan: PassPlan) -> None:
         self._left = False
         self._pass = ScheduledPass(

@@ -47,6 +47,9 @@ class LocalPlane:
     def position(self) -> Position:
         return self._position
 
+    def loss_scale(self) -> float:
+        return self._scale.value
+
     def open_pass(self, plan: PassPlan) -> None:
         self._pass = ScheduledPass(plan, rank=0, world_size=1)
 

@@ -128,6 +128,9 @@ class Plane(Protocol):
     def position(self) -> Position:
         """The last known position of the group."""
 
+    def loss_scale(self) -> float:
+        """Of the window that is open; between two, of the next one as far as it is known."""
+
     def open_pass(self, plan: PassPlan) -> None:
         """Begin a pass."""
 

@@ -53,6 +53,7 @@ class ServerPlane:
         self._training = training
         self._joint = is_joint(training.strategy)
         self._plan: PassPlan | None = None
+        self._scale = training.precision.scale.value
         self._leases: list[int] = []
         self._next: Started | None = None
         self._pulled_bytes = 0
@@ -80,6 +81,9 @@ class ServerPlane:
     def position(self) -> Position:
         return self._position
 
+    def loss_scale(self) -> float:
+        return self._scale
+
     def open_pass(self, plan: PassPlan) -> None:
         self._plan = plan
         self._leases = []
@@ -103,6 +107,7 @@ class ServerPlane:
             self._plan = None
             return None
         self._leases += reply.leases
+        self._scale = reply.scale
         return Window(
             clock=reply.clock,
             version=reply.version,
@@ -110,7 +115,7 @@ class ServerPlane:
             unit=self._plan.unit if self._joint else None,
             gate_s=reply.waited_s,
             pull_s=max(0.0, self._training.clock_s() - began_s - reply.waited_s),
-            scale=reply.scale,
+            scale=self._scale,
         )
 
     def before_backward(self, *, last: bool) -> None:

@@ -201,6 +201,11 @@ class Worker:
         return self._parts.plane.position().version
 
     @property
+    def loss_scale(self) -> float:
+        """By what losses are multiplied now: the window's scale; 1 where nothing is fp16."""
+        return self._parts.plane.loss_scale()
+
+    @property
     def samples(self) -> float:
         """Samples in the updates of all workers: exact after a pass, else by the typical batch."""
         return self._loop.samples()
