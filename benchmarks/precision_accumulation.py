@@ -51,13 +51,14 @@ def exact(dtype: torch.dtype, batches: int) -> torch.Tensor:
     return total / batches
 
 
-def naive(dtype: torch.dtype, micro_batches: int) -> torch.Tensor:
-    """The plain loop: ``.grad`` has the parameter's type."""
+def naive(dtype: torch.dtype, micro_batches: int, *, rank: int = 0, of: int = 1) -> torch.Tensor:
+    """The plain loop over ``rank``'s share: ``.grad`` has the parameter's type."""
     model = model_of(dtype)
-    for inputs, targets in DataLoader(data(dtype, micro_batches), batch_size=BATCH):
+    batches = list(DataLoader(data(dtype, micro_batches), batch_size=BATCH))[rank::of]
+    for inputs, targets in batches:
         loss_of(model(inputs), targets).backward()
     assert model.weight.grad is not None
-    return model.weight.grad.double() / micro_batches
+    return model.weight.grad.double() / len(batches)
 
 
 def ours(

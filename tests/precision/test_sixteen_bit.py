@@ -57,18 +57,21 @@ def test_64_micro_batches_add_up_as_in_float32(
     assert max(run_ranks(size, train, monkeypatch)) < 1e-6 < 1e-3
 
 
+@pytest.mark.parametrize(("size", "strategy"), PLANES)
 def test_the_plain_loop_loses_and_an_accumulator_of_its_type_has_its_very_bits(
-    monkeypatch: pytest.MonkeyPatch,
+    size: int, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    truth = exact(torch.bfloat16, 64)
-    plain = naive(torch.bfloat16, 64)
-    assert error(plain, truth) > 5e-3
+    batches = 64 * size
+    shares = [naive(torch.bfloat16, batches, rank=rank, of=size) for rank in range(size)]
+    plain = torch.stack(shares).mean(0)
+    assert error(plain, exact(torch.bfloat16, batches)) > 5e-3
 
     def train(launch: Launch) -> torch.Tensor:
-        return ours(torch.bfloat16, 64, maker(launch, "sync", accumulate_dtype="bf16"))
+        make = maker(launch, strategy, accumulate_dtype="bf16")
+        return ours(torch.bfloat16, 64, make, batches=batches)
 
-    (narrow,) = run_ranks(1, train, monkeypatch)
-    assert torch.equal(narrow, plain)
+    for narrow in run_ranks(size, train, monkeypatch):
+        assert torch.equal(narrow, plain)
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
