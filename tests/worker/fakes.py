@@ -56,6 +56,9 @@ class ScriptedPlane:
         done = len(self.contributions)
         return Position(version=done, clock=done, progress=self.progress)
 
+    def loss_scale(self) -> float:
+        return 1.0
+
     def open_pass(self, plan: PassPlan) -> None:
         self.plan = plan
         self.calls.append("open")

@@ -64,15 +64,15 @@ class Answers:
             parameters_fd=self._versions.give(rank), next=None,
         )  # fmt: skip
 
-    def start(self, seat: Seat, order: events.Start, now_s: float) -> None:
-        """The next window, on its own or together with the answer that is due."""
+    def start(self, seat: Seat, order: events.Start, scale: float, now_s: float) -> None:
+        """The next window (of this loss ``scale``), on its own or together with the answer that is due."""
         rank = seat.member.rank
         decided = self._due.pop(rank, None)
         waited_s = now_s - seat.asked_s if decided is None else 0.0
         started = messages.Started(
             clock=order.clock, version=order.version, batches=list(order.batches),
             leases=seat.take_leases(), progress=self._coordinator.progress,
-            waited_s=waited_s, parameters_fd=self._versions.give(rank),
+            waited_s=waited_s, parameters_fd=self._versions.give(rank), scale=scale,
         )  # fmt: skip
         if decided is None:
             self._group.reply(rank, started)

@@ -18,7 +18,8 @@ from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
 from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group
-from paceline.server.seats import Seat
+from paceline.server.scales import Scales
+from paceline.server.seats import BROKEN, Seat
 from paceline.server.shards import Shard, Update
 from paceline.server.versions import Versions
 from paceline.transport import messages
@@ -46,6 +47,7 @@ class Deeds:
         group: Group,
         loop: Loop,
         wake: Callable[[], None],
+        scales: Scales,
     ) -> None:
         self._coordinator = coordinator
         self._shard = shard
@@ -55,6 +57,7 @@ class Deeds:
         self._group = group
         self._loop = loop
         self._wake = wake
+        self._scales = scales
         self.late: Counter[int] = Counter()
         self._samples = 0.0
         self._shown_s = 0.0
@@ -169,7 +172,8 @@ class Deeds:
         self._group.reply(order.rank, ended)
 
     def _start(self, order: events.Start) -> None:
-        self._answers.start(self._seats[order.rank], order, self._loop.clock_s())
+        seat, scale = self._seats[order.rank], self._scales.of(order.rank)
+        self._answers.start(seat, order, scale, self._loop.clock_s())
 
     def _update(self, order: events.Update) -> None:
         for rank in order.ranks:
@@ -190,13 +194,15 @@ class Deeds:
         room = self._versions.room()
         outcomes = self._shard.apply(
             [self._as_ordered(order) for order in orders],
-            source=self._versions.current.pieces, target=room.pieces, clip_norm=self._clip_norm,
+            source=self._versions.source, target=self._versions.target(room),
+            clip_norm=self._clip_norm,
         )  # fmt: skip
         if any(outcome.applied for outcome in outcomes):
             self._versions.publish(room)
         applied_s = (self._loop.clock_s() - started_s) / len(orders)
         for order, outcome in zip(orders, outcomes, strict=True):
             verdict = verdict_on(order, outcome, started_s, applied_s)
+            self._scales.decided(order.ranks, order.clocks[0], finite=outcome.applied)
             for rank, lag in zip(order.ranks, order.lags, strict=True):
                 self._decide(self._seats[rank], verdict, lag)
             self._samples += order.weight
@@ -212,6 +218,8 @@ class Deeds:
         self._take_groups(seat)
         self._shard.forget_sums()
         self.late[order.rank] += order.kind == "late"
+        if order.kind == "non-finite" and seat.bad not in ("", BROKEN):
+            self._scales.decided((order.rank,), order.clock, finite=False)
         named = f"{order.reason} ({self._bad})" if order.kind == "non-finite" else order.reason
         verdict = Verdict(
             applied=False,

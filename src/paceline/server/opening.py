@@ -12,7 +12,9 @@ import torch
 
 from paceline.errors import MismatchError, UsageError, bad_value
 from paceline.gradients.layout import FlatLayout, layout_of
+from paceline.gradients.precision.layouts import gradients_of
 from paceline.server.joint import Gradients
+from paceline.server.masters import Masters
 from paceline.server.shards import Shard
 from paceline.transport.messages import Open, Tensor
 from paceline.transport.shared_memory import Region
@@ -35,7 +37,7 @@ class Mapped:
 
 
 def layout_for(opening: Open) -> FlatLayout:
-    """The layout of the manifest. Raises UsageError if types, groups or sizes make no sense."""
+    """The layout of the manifest's parameters. Raises UsageError if types, groups or sizes make no sense."""
     for tensor in opening.manifest:
         if tensor.dtype not in _DTYPES:
             raise bad_value(
@@ -43,9 +45,16 @@ def layout_for(opening: Open) -> FlatLayout:
             )
     _check_groups(opening.manifest, len(opening.optimizer.groups))
     layout = layout_of([(t.name, t.shape, t.stride, _DTYPES[t.dtype]) for t in opening.manifest])
-    if opening.region_bytes != layout.total_bytes:
-        raise bad_value("region_bytes", opening.region_bytes, str(layout.total_bytes))
+    expected_bytes = gradients_of(layout).total_bytes
+    if opening.region_bytes != expected_bytes:
+        raise bad_value("region_bytes", opening.region_bytes, str(expected_bytes))
     return layout
+
+
+def initial_values(layout: FlatLayout, region: torch.Tensor) -> torch.Tensor | Masters:
+    """The first version's bytes out of rank 0's region, or masters if ``layout`` has 16-bit types."""
+    wide = gradients_of(layout)
+    return region if wide is layout else Masters(region, narrow=layout, wide=wide)
 
 
 def map_region(opening: Open, pid: int, layout: FlatLayout) -> Mapped:
@@ -66,7 +75,8 @@ def build_shard(opening: Open, layout: FlatLayout) -> Shard:
 
 def check_same(first: Open, other: Open, rank: int) -> None:
     """Workers have compared in detail; a difference that is left must not reach shared memory."""
-    for field in ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes", "bucket_bytes"):
+    fields = ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes", "bucket_bytes")
+    for field in (*fields, "scale", "scale_patience"):
         if getattr(first, field) != getattr(other, field):
             raise MismatchError(
                 f"{field} of rank {rank} is not rank 0's. Give every rank the same."

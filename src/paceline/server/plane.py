@@ -15,21 +15,30 @@ import msgspec
 import torch
 
 from paceline import events, trace
+from paceline.gradients.precision.layouts import gradients_of
+from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
 from paceline.server.connection import log
 from paceline.server.deeds import Deeds
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
-from paceline.server.opening import build_shard, check_same, layout_for, map_region
-from paceline.server.seats import Refusals, Seat
+from paceline.server.opening import (
+    build_shard,
+    check_same,
+    initial_values,
+    layout_for,
+    map_region,
+)
+from paceline.server.scales import Scales
+from paceline.server.seats import BROKEN, Refusals, Seat
 from paceline.server.versions import Versions
-from paceline.strategies import needs_everyone, parse_strategy
+from paceline.strategies import is_joint, needs_everyone, parse_strategy
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Hello, Notice, Open, Stop
 
-BROKEN = "a backward pass that broke off, half sent"
+ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
 
 
 class ServerPlane:
@@ -46,6 +55,7 @@ class ServerPlane:
         self._refusals = Refusals()
         self._coordinator: Coordinator
         self._deeds: Deeds
+        self._scales: Scales
         self._requests: dict[type, Callable[[Seat, Any], None]] = {
             messages.OpenPass: self._open_pass,
             messages.Ready: self._ready,
@@ -93,8 +103,9 @@ class ServerPlane:
 
     def _sum_up(self) -> None:
         """Say at the end what was not applied."""
+        aside = ORDINARY if self._scales.dynamic else ""
         for rank, sentence in self._refusals.sentences():
-            self._group.note("info", rank, sentence)
+            self._group.note("info", rank, sentence + aside)
         late = self._deeds.late
         if total := late.total():
             ranks = ", ".join(f"{late[rank]} of rank {rank}" for rank in sorted(+late))
@@ -126,7 +137,7 @@ class ServerPlane:
         layout = layout_for(first)
         for rank, (member, opening) in sorted(self._openings.items()):
             check_same(first, opening, rank)
-            mapped = map_region(opening, member.pid, layout)
+            mapped = map_region(opening, member.pid, gradients_of(layout))
             self._seats[rank] = Seat(member=member, mapped=mapped)
         strategy = parse_strategy(first.strategy)
         self._coordinator = Coordinator(
@@ -134,17 +145,21 @@ class ServerPlane:
             world_size=self._hello.world_size,
             evict_after_s=self._hello.evict_after_s,
         )
+        self._scales = Scales(
+            LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
+        )
         self._deeds = Deeds(
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
             pull=self._pull,
-            shard=build_shard(first, layout),
-            versions=Versions(self._seats[0].mapped.region.memory),
+            shard=build_shard(first, gradients_of(layout)),
+            versions=Versions(initial_values(layout, self._seats[0].mapped.region.memory)),
             clip_norm=first.clip_norm,
             seats=self._seats,
             group=self._group,
             loop=self._loop,
             wake=self._wake,
+            scales=self._scales,
         )
 
     def _begin(self) -> None:
@@ -203,7 +218,7 @@ class ServerPlane:
         text = f"{seat.member} pushed a gradient of {bad!r} that is not finite"
         note = trace.Note(time_s=seat.asked_s, kind="non-finite", rank=rank, text=text)
         self._recorder.write(note)
-        if self._refusals.refused(rank, bad):
+        if self._refusals.refused(rank, bad) and not self._scales.dynamic:
             self._group.show(Notice(kind="info", rank=rank, text=text))
 
     def _read(self, seat: Seat, _request: messages.Read) -> None:

@@ -11,6 +11,8 @@ from paceline.server.members import Member
 from paceline.server.opening import Mapped
 from paceline.transport.messages import OpenPass, Push
 
+BROKEN = "a backward pass that broke off, half sent"
+
 
 @dataclass(kw_only=True, slots=True)
 class Seat:

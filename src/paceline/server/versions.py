@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paceline.server.masters import Masters
 from paceline.server.tiles import Pieces
 from paceline.transport.shared_memory import Region
 
@@ -39,12 +40,19 @@ class _Holds:
 
 
 class Versions:
-    """``initial``: the first version's bytes (uint8, laid out)."""
+    """``initial``: the first version's bytes (uint8, laid out), or the masters that versions are
+    copies of."""
 
-    def __init__(self, initial: torch.Tensor) -> None:
-        self._size_bytes = initial.numel()
-        self._current = Buffer(self._size_bytes)
-        self._current.pieces.memory.copy_(initial)
+    def __init__(self, initial: torch.Tensor | Masters) -> None:
+        self._masters = initial if isinstance(initial, Masters) else None
+        if isinstance(initial, Masters):
+            self._size_bytes = initial.size_bytes
+            self._current = Buffer(self._size_bytes)
+            initial.copy_to(self._current.pieces.memory)
+        else:
+            self._size_bytes = initial.numel()
+            self._current = Buffer(self._size_bytes)
+            self._current.pieces.memory.copy_(initial)
         self._buffers = [self._current]
         self._holds: dict[int, _Holds] = {}
 
@@ -52,6 +60,15 @@ class Versions:
     def current(self) -> Buffer:
         """The latest version, whole."""
         return self._current
+
+    @property
+    def source(self) -> Pieces:
+        """What an update starts from."""
+        return self._current.pieces if self._masters is None else self._masters.pieces
+
+    def target(self, room: Buffer) -> Pieces:
+        """Where an update that shall be in ``room`` is written."""
+        return room.pieces if self._masters is None else self._masters.pieces
 
     def give(self, rank: int) -> int:
         """``rank`` reads the latest version from now on, and no other; returns the buffer's fd."""
@@ -76,7 +93,9 @@ class Versions:
         return free[0] if free else self._enlarge()
 
     def publish(self, buffer: Buffer) -> None:
-        """``buffer`` holds the latest version now."""
+        """An update is written: ``buffer`` holds the latest version now."""
+        if self._masters is not None:
+            self._masters.copy_to(buffer.pieces.memory)
         self._current = buffer
 
     def close(self) -> None:

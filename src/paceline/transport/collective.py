@@ -43,11 +43,13 @@ class Interruptible(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
-    """A collective under way. ``parts``: what every rank brings, to be added up in ``total``."""
+    """A collective under way. ``parts``: what every rank brings, to be added up in ``total``, and
+    ``on_done`` called then."""
 
     work: Any
     parts: tuple[torch.Tensor, ...] = ()
     total: torch.Tensor | None = None
+    on_done: Callable[[], None] | None = None
 
 
 class Group:
@@ -77,9 +79,12 @@ class Group:
         """Begin to replace ``tensor`` (flat) by its sum over all ranks, to be waited for in
         :meth:`finish`.
 
-        ``on_done`` is called from gloo's thread at the end (NCCL: once the work is queued).
+        ``on_done`` is called when the sum is there, from gloo's thread (NCCL: once the work is queued)
+        or within :meth:`finish`.
         """
-        pending = self._gather(tensor) if self._is_small(tensor) else self._reduce(tensor)
+        if self._is_small(tensor):
+            return self._gather(tensor, on_done)
+        pending = self._reduce(tensor)
         if on_done is not None:
             pending.work.get_future().add_done_callback(lambda _: on_done())
         return pending
@@ -101,6 +106,8 @@ class Group:
             self._waiter.check()
         if pending.total is not None:
             _add_up(pending.parts, pending.total)
+            if pending.on_done is not None:
+                pending.on_done()
 
     def close(self, *, abandon: bool) -> None:
         """Destroy the group; with ``abandon``, where a peer may not answer, leave it as it is.
@@ -122,10 +129,10 @@ class Group:
     def _reduce(self, tensor: torch.Tensor) -> Pending:
         return Pending(work=self._explained(lambda: self._group.allreduce([tensor])))
 
-    def _gather(self, tensor: torch.Tensor) -> Pending:
+    def _gather(self, tensor: torch.Tensor, on_done: Callable[[], None] | None) -> Pending:
         parts = tensor.new_empty((self._world_size, tensor.numel())).unbind()
         work = self._explained(lambda: self._group.allgather([list(parts)], [tensor]))
-        return Pending(work=work, parts=parts, total=tensor)
+        return Pending(work=work, parts=parts, total=tensor, on_done=on_done)
 
     def _explained(self, call: Callable[[], Any]) -> Any:
         try:

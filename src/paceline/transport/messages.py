@@ -127,7 +127,8 @@ class Open(Message, frozen=True, kw_only=True):
     ``region_bytes`` for gradients, laid out as :class:`paceline.gradients.layout.FlatLayout` says
     for ``manifest``. Rank 0's holds the initial parameters, laid out alike, until the reply;
     ``state`` is the optimizer's ``state_dict`` if it already has any. ``bucket_bytes``: what
-    :func:`paceline.gradients.buckets.buckets_of` is given.
+    :func:`paceline.gradients.buckets.buckets_of` is given. ``scale``, ``scale_patience``: the loss
+    scale to begin with (:class:`paceline.gradients.precision.loss_scale.LossScale`).
     """
 
     strategy: str
@@ -138,6 +139,8 @@ class Open(Message, frozen=True, kw_only=True):
     region_bytes: int
     bucket_bytes: int
     state: bytes | None
+    scale: float = 1.0
+    scale_patience: int = 0
 
 
 class Opened(Message, frozen=True, kw_only=True):
@@ -177,7 +180,7 @@ class Started(Message, frozen=True, kw_only=True):
 
     ``leases``: further batches now leased to this worker (``batches`` were leased before or are
     among them). ``progress``: loader batches committed by all workers. ``rewind``: these batches
-    come from a dead worker.
+    come from a dead worker. ``scale``: the loss scale of this window.
     """
 
     clock: int
@@ -187,6 +190,7 @@ class Started(Message, frozen=True, kw_only=True):
     progress: int
     waited_s: float
     parameters_fd: int
+    scale: float = 1.0
 
 
 class Ended(Message, frozen=True, kw_only=True):
@@ -202,6 +206,7 @@ class Ended(Message, frozen=True, kw_only=True):
 class Push(Message, frozen=True, kw_only=True):
     """The gradients of a whole window lie in the region. Reply: Decided.
 
+    ``weight``, ``unit``: divided by weight / unit it is the mean, unscaled.
     ``used``: one byte a parameter (manifest order), 1 if it has a gradient. ``groups``: the
     optimizer groups' hyper-parameters if they changed since the last push, else None.
     ``bad``: name of the first parameter with a non-finite gradient, or "" if all are finite.

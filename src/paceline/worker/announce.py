@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.norm_modes import accumulation_notice
@@ -31,7 +32,8 @@ def announce(parts: Parts, *, batch: float, window: int) -> None:
     trouble = known_trouble(
         options.strategy, world_size=launch.world_size, optimizer=parts.optimizer
     )
-    for text in (trouble, *norm_notices(parts, batch=batch, window=window)):
+    narrow = narrow_accumulation(parts.precision, window)
+    for text in (trouble, narrow, *norm_notices(parts, batch=batch, window=window)):
         if text:
             parts.journal.note("notice", text)
 
@@ -70,5 +72,4 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
 
 def types_of(parts: Parts) -> str:
     """The types numbers have from forward to update, as text."""
-    own = "+".join(sorted({str(p.dtype).removeprefix("torch.") for p in parts.trained}))
-    return f"compute, gradients, accumulation, reduction and parameters in {own}"
+    return described(parts.precision, (parameter.dtype for parameter in parts.trained))

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
+from paceline.gradients.precision.plan import precision_for
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
@@ -58,14 +59,16 @@ def assemble(
     check_pairings(
         options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
     )
+    trainables = trainable(model, optimizer)
     training = Training(
         model=model,
         optimizer=optimizer,
-        trainables=trainable(model, optimizer),
+        trainables=trainables,
         strategy=options.strategy,
         clip_norm=options.clip_norm,
         lr_factor=launch.lr_factor,
         clock_s=clock_s,
+        precision=precision_for(options.types, (one.parameter.dtype for one in trainables)),
     )
     name = topology(
         _joining(model, options, launch), launch.world_size, training.parameters[0].device
@@ -134,6 +137,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         schedules=Schedules(plane.position().progress),
         emulation=_emulation(launch, training.clock_s, member.sleep_s),
         norms=norms,
+        precision=training.precision,
     )
 
 
@@ -210,6 +214,7 @@ def _said(options: Options) -> dict[str, str]:
         "global_batch": str(options.global_batch),
         "clip_norm": str(options.clip_norm),
         "batch_norm": options.batch_norm,
+        "types": str(options.types),
     }
 
 

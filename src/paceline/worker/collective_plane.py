@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Literal
 
 import torch
 
 from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.gradients.precision.accumulation import Accumulation
+from paceline.gradients.precision.layouts import gradients_of
+from paceline.gradients.precision.masters import Masters
+from paceline.gradients.precision.wire import NarrowSums, Traffic
 from paceline.launch.rendezvous import process_group_store, unique_name
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
@@ -38,21 +43,28 @@ class CollectivePlane:
         self._training = training
         self._parameters = training.parameters
         self._position = Position()
+        self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._left = False
         self._meetings: Meetings | None = None
+        self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
         self._group = _join(session, self._parameters[0].device)
+        reduce = training.precision.reduce
+        self._narrow = NarrowSums(self._group, reduce) if reduce is not None else None
+        order = in_models_order(training.model, training.trainables)
         self._reducer = Reducer(
-            self._group,
-            flat_layout(training.trainables, in_models_order(training.model, training.trainables)),
+            self._narrow or self._group,
+            gradients_of(flat_layout(training.trainables, order)),
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
             measure=training.clip_norm is None,
+            ballot_alone=self._narrow is not None,
         )
         self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
         self._share_optimizer()
+        self._masters = Masters(training.optimizer, training.parameters)
 
     def _share_optimizer(self) -> None:
         """Every rank's optimizer begins with rank 0's state: it may have been trained before."""
@@ -79,6 +91,9 @@ class CollectivePlane:
     def position(self) -> Position:
         return self._position
 
+    def loss_scale(self) -> float:
+        return self._scale.value
+
     def open_pass(self, plan: PassPlan) -> None:
         self._left = False
         self._pass = ScheduledPass(
@@ -101,6 +116,7 @@ class CollectivePlane:
                     version=self._position.version,
                     batches=batches,
                     unit=self._unit(self._pass.plan),
+                    scale=self._scale.value,
                 )
             nothing = Contribution(weight=0.0, unit=self._unit(self._pass.plan))
             self._round(self._pass, nothing, 0)
@@ -135,6 +151,8 @@ class CollectivePlane:
     def close(self, reason: Literal["finished", "departed"]) -> None:
         self._pass = None
         self._buffer.close()
+        self._masters.close()
+        self._accumulation.close()
         try:
             self._session.close(reason)
         finally:
@@ -156,9 +174,13 @@ class CollectivePlane:
             self._meetings.end()
         reduced = self._reduce(contribution, batches)
         result = tally(reduced.ballots, world_size=self._session.world_size)
-        norm, reason = self._apply(result, reduced.norm, result.weight / self._unit(current.plan))
+        unit = self._unit(current.plan) / self._scale.value
+        norm, reason = self._apply(result, reduced.norm, result.weight / unit)
+        if result.weight > 0 and not result.broken:
+            self._scale = self._scale.after(finite=norm is not None)
         self._buffer.clear()
         current.advance()
+        traffic = self._traffic()
         if result.batches == 0 or result.stop:
             self._pass = None
         outcome = outcome_after(
@@ -167,11 +189,17 @@ class CollectivePlane:
             norm=norm,
             reason=reason,
             exchange_s=self._training.clock_s() - began_s,
-            moved_bytes=self._reducer.sent_bytes,
+            moved_bytes=traffic.sent_bytes,
             buckets=reduced.times,
+            flushed=traffic.flushed,
         )
         self._position = outcome.position
         return outcome
+
+    def _traffic(self) -> Traffic:
+        if self._narrow is not None:
+            return self._narrow.take_traffic()
+        return Traffic(sent_bytes=self._reducer.sent_bytes, flushed=0)
 
     def _reduce(self, contribution: Contribution, batches: int) -> Reduced:
         """The ranks' votes together; the sum of their gradients is in the buffer then."""
@@ -214,7 +242,7 @@ class CollectivePlane:
                 )
             if self._training.clip_norm is not None:
                 return None, "the gradient's norm overflowed"
-        step(self._training)
+        self._masters.step(partial(step, self._training))
         return norm, "all ranks"
 
 

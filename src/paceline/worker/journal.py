@@ -17,6 +17,7 @@ from paceline.strategies import SSP, Strategy
 from paceline.worker.divergence import DivergenceWatch
 from paceline.worker.phases import Phases
 from paceline.worker.plane import BucketTimes, Outcome, Window
+from paceline.worker.scale_watch import ScaleWatch
 
 
 class Journal:
@@ -30,6 +31,8 @@ class Journal:
         self._rank = rank
         self._strategy = strategy
         self._watch = DivergenceWatch()
+        self._scales = ScaleWatch()
+        self._flushed = 0
 
     def say(self, text: str) -> None:
         """A sentence about the run: printed by rank 0."""
@@ -83,6 +86,8 @@ class Journal:
         )
         if outcome.buckets is not None:
             self._recorder.write(_times_of(outcome.buckets, window.clock))
+        self._follow(window.scale)
+        self._flushed += outcome.flushed
         self._recorder.flush_if_due()
 
     def watch(self, loss: float | None, optimizer: torch.optim.Optimizer) -> None:
@@ -92,6 +97,19 @@ class Journal:
             self.note(
                 "diverged", f"{problem}: {_remedy(self._strategy, optimizer.param_groups[0])}"
             )
+
+    def _follow(self, scale: float) -> None:
+        """Record a change of the loss scale: on every rank, as it is each rank's own (async)."""
+        recorded, said = self._scales.feed(scale)
+        if recorded:
+            self._record("loss-scale", recorded)
+        if said:
+            self.say(said)
+
+    def _record(self, kind: str, text: str) -> None:
+        """Write a sentence about this rank into its trace."""
+        now = self._phases.now_s()
+        self._recorder.write(trace.Note(time_s=now, kind=kind, rank=self._rank, text=text))
 
     def pass_ended(self, **facts: Any) -> None:
         """A pass ended (the fields of :class:`paceline.trace.Pass`)."""
@@ -107,6 +125,11 @@ class Journal:
 
     def close(self, *, reason: str, version: int, peak_bytes: int, digest: str) -> None:
         """The worker is done; nothing is recorded after this."""
+        if self._flushed:
+            self._record(
+                "flushed",
+                f"{self._flushed} gradient values became zero on the wire (reduce_dtype='fp16')",
+            )
         self._recorder.write(
             trace.Close(
                 time_s=self._phases.now_s(),

@@ -16,6 +16,8 @@ import torch
 
 from paceline.gradients.buffer import stray_backward
 from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.gradients.precision.accumulation import Accumulation
+from paceline.gradients.precision.masters import Masters
 from paceline.worker.manifest import Trainable
 from paceline.worker.optimizer_state import step
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
@@ -31,7 +33,10 @@ class LocalPlane:
     def __init__(self, training: Training) -> None:
         self._training = training
         self._parameters = training.parameters
+        self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
+        self._masters = Masters(training.optimizer, training.parameters)
         self._position = Position()
+        self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._armed = False
         self._handles = [
@@ -41,6 +46,9 @@ class LocalPlane:
 
     def position(self) -> Position:
         return self._position
+
+    def loss_scale(self) -> float:
+        return self._scale.value
 
     def open_pass(self, plan: PassPlan) -> None:
         self._pass = ScheduledPass(plan, rank=0, world_size=1)
@@ -60,6 +68,7 @@ class LocalPlane:
             version=self._position.version,
             batches=batches,
             unit=None,
+            scale=self._scale.value,
         )
 
     def before_backward(self, *, last: bool) -> None:
@@ -72,6 +81,8 @@ class LocalPlane:
         began_s = self._training.clock_s()
         batches = self._pass.computed(contribution.total)
         norm, reason = self._apply(contribution)
+        if contribution.weight > 0:
+            self._scale = self._scale.after(finite=norm is not None)
         self._clear()
         self._pass.advance()
         if contribution.stop:
@@ -106,6 +117,8 @@ class LocalPlane:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._masters.close()
+        self._accumulation.close()
 
     def _apply(self, contribution: Contribution) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why."""
@@ -119,7 +132,7 @@ class LocalPlane:
                 return None, f"the gradient of {self._training.trainables[bad].name} is not finite"
             if self._training.clip_norm is not None:
                 return None, "the gradient's norm overflowed"
-        step(self._training)
+        self._masters.step(partial(step, self._training))
         return norm, "alone"
 
     def _divide(self, divisor: float) -> None:

@@ -11,16 +11,21 @@ from typing import Any
 
 import torch
 
+from paceline.gradients.precision.masters import narrowed, widened
+from paceline.gradients.precision.mode import SIXTEEN_BIT
 from paceline.worker.manifest import Trainable, hyperparameters
 from paceline.worker.training import Training
 
 
 def dump_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) -> bytes | None:
-    """The state as ``torch.load(weights_only=True)`` reads it; None if there is none yet."""
+    """The state as ``torch.load(weights_only=True)`` reads it; None if there is none yet.
+
+    That of 16-bit parameters is given as that of their float32 masters.
+    """
     held = {
-        place: dict(optimizer.state[one.parameter])
-        for place, one in enumerate(trainables)
-        if one.parameter in optimizer.state
+        place: widened(optimizer.state[stepped])
+        for place, stepped in enumerate(_stepped(optimizer, trainables))
+        if stepped in optimizer.state
     }
     if not held:
         return None
@@ -35,11 +40,19 @@ def dump_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) ->
 def load_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable], state: bytes) -> None:
     """Put ``state`` (a ``state_dict`` over the trainable parameters) into the user's optimizer."""
     loaded = torch.load(io.BytesIO(state), weights_only=True)
-    for place, one in enumerate(trainables):
+    for place, stepped in enumerate(_stepped(optimizer, trainables)):
         if place in loaded["state"]:
-            optimizer.state[one.parameter] = loaded["state"][place]
+            optimizer.state[stepped] = loaded["state"][place]
         else:
-            optimizer.state.pop(one.parameter, None)
+            optimizer.state.pop(stepped, None)
+
+
+def narrow_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) -> None:
+    """Let the state that came from float32 masters be one of the user's 16-bit parameters."""
+    for one in trainables:
+        if one.parameter.dtype in SIXTEEN_BIT and one.parameter in optimizer.state:
+            state = narrowed(optimizer.state[one.parameter], one.parameter.dtype)
+            optimizer.state[one.parameter] = state
 
 
 def step(training: Training) -> None:
@@ -56,3 +69,9 @@ def step(training: Training) -> None:
     finally:
         for group, rate in zip(optimizer.param_groups, kept, strict=True):
             group["lr"] = rate
+
+
+def _stepped(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) -> list[torch.Tensor]:
+    """What the optimizer holds for each: the parameter, or (while there is one) its master."""
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return [held[one.index] for one in trainables]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError, bad_value
+from paceline.gradients.precision.choice import AUTO, Choice, choice_from
 from paceline.strategies import SSP, Backup, Strategy, is_joint, parse_strategy
 from paceline.worker.norm_modes import NormMode, norm_mode
 
@@ -20,11 +21,6 @@ DEFAULT_EVICT_AFTER_S = 10.0
 
 # Planned keywords: what works now, and the sentence for everything else.
 _PLANNED: dict[str, tuple[object, str]] = {
-    "precision": (
-        "fp32",
-        "only 'fp32' is built, 'bf16' and 'fp16' are planned. It leaves the model's own types "
-        "as they are: a float64 model trains in float64.",
-    ),
     "compress": (None, "gradient compression is planned; compress=None works now."),
     "recipe": ("plain", "the stable recipe is planned; recipe='plain' works now."),
     "health": (False, "gradient health is planned; health=False works now."),
@@ -64,6 +60,7 @@ class Options:
     runtime: Runtime
     overridden: Mapping[str, Any]
     batch_norm: NormMode = "local"
+    types: Choice = field(default_factory=Choice)
 
     def window(self, *, batch: float, world_size: int) -> int:
         """Micro-batches per push, for loader batches of ``batch`` samples.
@@ -110,6 +107,12 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
         runtime=runtime,
         overridden=dict(overrides),
         batch_norm=norm_mode(chosen["batch_norm"]),
+        types=choice_from(
+            precision=chosen["precision"],
+            loss_scale=chosen.get("loss_scale", AUTO),
+            reduce_dtype=chosen.get("reduce_dtype"),
+            accumulate_dtype=chosen.get("accumulate_dtype"),
+        ),
     )
 
 

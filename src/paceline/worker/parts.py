@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.launch.context import Launch
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import NormsInMode
@@ -41,3 +42,4 @@ class Parts:
     schedules: Schedules
     emulation: Emulation | None
     norms: NormsInMode = field(default_factory=NormsInMode)
+    precision: Precision = PLAIN

@@ -42,6 +42,7 @@ class Window:
 
     ``unit``: divide each micro-batch's weight by this before multiplying its loss; None: by the
     window's first weight (the push stands alone, so a window of one needs no factor at all).
+    ``scale``: the loss scale, by which losses are multiplied as well.
     """
 
     clock: int
@@ -50,12 +51,14 @@ class Window:
     unit: float | None
     gate_s: float = 0.0
     pull_s: float = 0.0
+    scale: float = 1.0
 
 
 @lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contribution:
-    """A finished window. ``weight`` 0: nothing was computed. ``unit``: as used on its losses.
+    """A finished window. ``weight`` 0: nothing was computed. ``unit``: a loss of weight w was
+    multiplied by w / unit, loss scale included, so a mean is the sum divided by sum(w) / unit.
 
     ``total``: set once the worker has seen where a stream ends. ``stop``: the user's flag.
     """
@@ -82,7 +85,8 @@ class Outcome:
     """What became of a window: returned (in public form) by ``Worker.step``.
 
     ``version``: of the parameters once this window was decided. ``norm``: of the gradient that was
-    applied. ``weight``: total weight of that update. ``lag``: version lag of this push.
+    applied. ``weight``: total weight of that update. ``lag``: version lag of this push. ``flushed``:
+    this worker's gradient values that were too small for the wire's type.
     """
 
     applied: bool
@@ -97,6 +101,7 @@ class Outcome:
     sent_bytes: int = 0
     received_bytes: int = 0
     buckets: BucketTimes | None = None
+    flushed: int = 0
 
     @property
     def position(self) -> Position:
@@ -122,6 +127,9 @@ class Plane(Protocol):
 
     def position(self) -> Position:
         """The last known position of the group."""
+
+    def loss_scale(self) -> float:
+        """Of the window that is open; between two, of the next one as far as it is known."""
 
     def open_pass(self, plan: PassPlan) -> None:
         """Begin a pass."""

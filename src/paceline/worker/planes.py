@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from paceline.errors import UsageError
 from paceline.worker.collective_plane import CollectivePlane
 from paceline.worker.local_plane import LocalPlane
 from paceline.worker.manifest import refuse_for_group, refuse_for_server
@@ -21,6 +22,7 @@ def refuse(name: PlaneName, training: Training) -> None:
         refuse_for_group(training.model, training.trainables)
     if name == "server":
         refuse_for_server(training.optimizer, training.trainables)
+        _refuse_narrow_wire(training)
 
 
 def open_plane(name: PlaneName, training: Training, session: Session | None) -> Plane:
@@ -34,3 +36,12 @@ def open_plane(name: PlaneName, training: Training, session: Session | None) -> 
     if name == "allreduce":
         return CollectivePlane(session, training)
     return ServerPlane(session, training)
+
+
+def _refuse_narrow_wire(training: Training) -> None:
+    if training.precision.reduce is not None:
+        raise UsageError(
+            f"reduce_dtype (here {training.precision.reduce}) and {training.strategy} cannot work "
+            "together: on the server plane of one host gradients cross no wire. Leave reduce_dtype "
+            "out, or use strategy='sync:allreduce'."
+        )

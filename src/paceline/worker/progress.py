@@ -19,6 +19,7 @@ def outcome_after(
     exchange_s: float,
     moved_bytes: int = 0,
     buckets: BucketTimes | None = None,
+    flushed: int = 0,
 ) -> Outcome:
     """What became of a window of ``batches`` (all workers' together) that began at ``position``.
 
@@ -36,6 +37,7 @@ def outcome_after(
         sent_bytes=moved_bytes,
         received_bytes=moved_bytes,
         buckets=buckets,
+        flushed=flushed,
     )
 
 

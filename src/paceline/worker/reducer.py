@@ -58,6 +58,7 @@ class Reducer:
 
     Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``parcel_bytes`` must be
     equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic; ``measure``: the sum's norm too.
+    ``ballot_alone``: no gradients beside it, as these are rounded on their way.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class Reducer:
         clock_s: Callable[[], float],
         measure: bool,
         parcel_bytes: int = PARCEL_BYTES,
+        ballot_alone: bool = False,
     ) -> None:
         self._group = group
         self._clock_s = clock_s
         self._measure = measure
         parcels = buckets_of(layout, parcel_bytes)
-        carries = parcels[-1].dtype in CARRIERS
+        carries = parcels[-1].dtype in CARRIERS and not ballot_alone
         kind = parcels[-1].dtype if carries else torch.float64
         head_bytes = _aligned(ballot_size * kind.itemsize)
         memory = _zeros(head_bytes + layout.total_bytes, group.device)
@@ -98,7 +100,8 @@ class Reducer:
         # A parcel is complete with the bucket that holds its first parameter.
         holder = {p: n for n, bucket in enumerate(self.buffer.buckets) for p in bucket.places}
         self._completes = [holder[parcel.places[0]] for parcel in parcels]
-        self.sent_bytes = sum(one.numel() * one.itemsize for one in [*parameters, self._ballot])
+        ballot_bytes = self._ballot.numel() * self._ballot.itemsize
+        self.sent_bytes = sum(slot.span_bytes for slot in layout.slots) + ballot_bytes
         self._forget()
 
     def before_backward(self, *, last: bool) -> None:

@@ -17,7 +17,8 @@ class StepResult:
     ``window_ended``: gradients were exchanged in this call; the fields below then speak of that
     exchange, otherwise ``applied`` is False and ``norm`` None. ``applied``: an update holds this
     worker's gradients; ``reason`` says why, or why not. ``norm``: total gradient norm before
-    clipping. ``version``: updates the parameters have seen, as far as this worker knows.
+    clipping. ``version``: updates the parameters have seen, as far as this worker knows. ``scale``:
+    the loss scale of this window.
     """
 
     window_ended: bool
@@ -25,6 +26,7 @@ class StepResult:
     reason: str
     norm: float | None
     version: int
+    scale: float = 1.0
 
 
 def as_number(name: str, value: Any) -> float:

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import torch
 
+from paceline.gradients.precision.accumulation import Accumulation
+from paceline.gradients.precision.layouts import gradients_of
 from paceline.strategies import is_joint, needs_everyone
 from paceline.transport.messages import (
     Decided,
@@ -29,7 +31,7 @@ from paceline.transport.messages import (
     Started,
 )
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
-from paceline.worker.optimizer_state import dump_state, load_state
+from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
 from paceline.worker.session import Session
@@ -51,15 +53,18 @@ class ServerPlane:
         self._training = training
         self._joint = is_joint(training.strategy)
         self._plan: PassPlan | None = None
+        self._scale = training.precision.scale.value
         self._leases: list[int] = []
         self._next: Started | None = None
         self._pulled_bytes = 0
         parameters = training.parameters
-        self._sizes = [parameter.numel() * parameter.itemsize for parameter in parameters]
         layout = flat_layout(training.trainables)
+        self._pull_bytes = sum(slot.span_bytes for slot in layout.slots)
+        self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
+        self._accumulation = Accumulation(parameters, training.precision.accumulate)
         overlaps = needs_everyone(training.strategy) and _cores_are_free(session.world_size)
         self._gradients = SharedGradients(
-            parameters, layout,
+            parameters, gradients_of(layout),
             tell=self._filled if overlaps else None, clock_s=training.clock_s,
         )  # fmt: skip
         self._buffer = self._gradients.buffer
@@ -75,6 +80,9 @@ class ServerPlane:
 
     def position(self) -> Position:
         return self._position
+
+    def loss_scale(self) -> float:
+        return self._scale
 
     def open_pass(self, plan: PassPlan) -> None:
         self._plan = plan
@@ -94,11 +102,12 @@ class ServerPlane:
             reply = self._session.request(Ready())
         self._shared.show(reply.parameters_fd)
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
-        self._pulled_bytes = sum(self._sizes)
+        self._pulled_bytes = self._pull_bytes
         if isinstance(reply, Ended):
             self._plan = None
             return None
         self._leases += reply.leases
+        self._scale = reply.scale
         return Window(
             clock=reply.clock,
             version=reply.version,
@@ -106,6 +115,7 @@ class ServerPlane:
             unit=self._plan.unit if self._joint else None,
             gate_s=reply.waited_s,
             pull_s=max(0.0, self._training.clock_s() - began_s - reply.waited_s),
+            scale=self._scale,
         )
 
     def before_backward(self, *, last: bool) -> None:
@@ -168,9 +178,11 @@ class ServerPlane:
     def close(self, reason: Literal["finished", "departed"]) -> None:
         self._plan = None
         self._gradients.close()
+        self._accumulation.close()
         try:
             if self._session.usable:
                 self.sync_optimizer()
+                narrow_state(self._training.optimizer, self._training.trainables)
         finally:
             self._session.close(reason)
             self._shared.release()
@@ -187,6 +199,8 @@ class ServerPlane:
             region_bytes=self._gradients.region.memory.numel(),
             bucket_bytes=BUCKET_BYTES,
             state=dump_state(training.optimizer, training.trainables) if rank0 else None,
+            scale=training.precision.scale.value,
+            scale_patience=training.precision.scale.patience,
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.strategies import Strategy
 from paceline.worker.manifest import Trainable
 
@@ -23,6 +24,7 @@ class Training:
     clip_norm: float | None = None
     lr_factor: float = 1.0
     clock_s: Callable[[], float] = time.monotonic
+    precision: Precision = PLAIN
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:

@@ -100,7 +100,7 @@ class TrainingPass:
         self._hold(in_hand)
         if not window.complete:
             self._parts.phases.enter("user")
-            return pending(self._parts.plane.position().version)
+            return pending(self._parts.plane.position().version, window.window.scale)
         outcome = self._exchange(window)
         return StepResult(
             window_ended=True,
@@ -108,6 +108,7 @@ class TrainingPass:
             reason=outcome.reason,
             norm=outcome.norm,
             version=outcome.version,
+            scale=window.window.scale,
         )
 
     def drain(self) -> None:

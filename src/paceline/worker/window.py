@@ -1,7 +1,8 @@
 """One window in the making: which micro-batch is next, what it weighs, by what its loss is multiplied.
 
 The gradient of a window is sum(w * g) over its micro-batches, built by multiplying each mean loss
-by w / unit; the plane divides the sum by sum(w) / unit. Pure arithmetic: no tensors, no clock.
+by w / unit; the plane divides the sum by sum(w) / unit. A loss scale is part of the unit (unit /
+scale), so whoever divides unscales. Pure arithmetic: no tensors, no clock.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class OpenWindow:
     losses: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.unit = self.window.unit
+        if self.window.unit is not None:
+            self.unit = self.window.unit / self.window.scale
 
     @property
     def complete(self) -> bool:
@@ -42,7 +44,7 @@ class OpenWindow:
     def factor(self, weight: float) -> float:
         """What a micro-batch's mean loss is multiplied by. Exactly 1.0 whenever it can be."""
         if self.unit is None:
-            self.unit = weight
+            self.unit = weight / self.window.scale
         return weight / self.unit
 
     def add(self, weight: float, samples: float, loss: float) -> None:
@@ -81,8 +83,9 @@ def checked_weight(weight: float | None, samples: float) -> float:
     return value
 
 
-def pending(version: int) -> StepResult:
+def pending(version: int, scale: float) -> StepResult:
     """The result of a micro-batch that did not end its window."""
     return StepResult(
-        window_ended=False, applied=False, reason="the window goes on", norm=None, version=version
-    )
+        window_ended=False, applied=False, reason="the window goes on", norm=None, version=version,
+        scale=scale,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -45,8 +45,11 @@ class Worker:
     ``accumulate``: micro-batches per update; or ``global_batch``: samples per update of all workers,
     from which it follows. ``clip_norm``: largest gradient norm. ``batch_norm``: whose batches its
     statistics are of: each worker's (``"local"``, the default), all workers' (``"sync"``), none
-    (``"freeze"``: the running ones). ``runtime``: details. ``precision``, ``compress``, ``recipe`` and
-    ``health`` are planned and have one value each.
+    (``"freeze"``: the running ones). ``runtime``: details. ``precision``
+    (``"fp32"``, ``"bf16"``, ``"fp16"``): what forward computes in; ``loss_scale`` (``"dynamic"``, a
+    number, None; default: dynamic where something is fp16), ``reduce_dtype`` and ``accumulate_dtype``
+    (the same words; default: fp32 at least) are for those who know why: docs/precision.md.
+    ``compress``, ``recipe`` and ``health`` are planned and have one value each.
     What the launcher's command line says about these overrides the script.
 
     At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
@@ -69,6 +72,9 @@ class Worker:
         recipe: str = "plain",
         health: bool = False,
         runtime: Runtime = _DEFAULT_RUNTIME,
+        loss_scale: str | float | None = "auto",
+        reduce_dtype: str | None = None,
+        accumulate_dtype: str | None = None,
     ) -> None:
         launch = current_launch()
         options = options_from(
@@ -76,6 +82,8 @@ class Worker:
                 "strategy": strategy, "accumulate": accumulate, "global_batch": global_batch,
                 "precision": precision, "clip_norm": clip_norm, "compress": compress,
                 "batch_norm": batch_norm, "recipe": recipe, "health": health, "runtime": runtime,
+                "loss_scale": loss_scale, "reduce_dtype": reduce_dtype,
+                "accumulate_dtype": accumulate_dtype,
             },
             launch.overrides,
         )  # fmt: skip
@@ -105,11 +113,13 @@ class Worker:
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """The model's forward; 16-bit floating outputs come back as float32."""
-        return map_tensors(self._parts.model(*inputs, **named), _at_least_fp32)
+        with self.autocast():
+            outputs = self._parts.model(*inputs, **named)
+        return map_tensors(outputs, _at_least_fp32)
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context that forward runs in, for losses computed beside it. None at fp32."""
-        return nullcontext()
+        return self._parts.precision.mode.context(self._parts.device.type)
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> StepResult:
         """Backward; at the window's end exchange, clip, update and clear, as the strategy says.
@@ -191,6 +201,11 @@ class Worker:
     def version(self) -> int:
         """Updates the parameters have seen, as far as this worker knows."""
         return self._parts.plane.position().version
+
+    @property
+    def loss_scale(self) -> float:
+        """By what losses are multiplied now: the window's scale; 1 where nothing is fp16."""
+        return self._parts.plane.loss_scale()
 
     @property
     def samples(self) -> float:

@@ -1,0 +1,1 @@
+"""Types of numbers, loss scale and masters: pure parts, and whole ranks in threads."""
