@@ -138,7 +138,7 @@ def run_ranks(
 def _server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         address = str(Path(name) / "server")
-        server = Server(address=address, out=None, linger_s=0.2, clock_s=time.monotonic)
+        server = Server(address=address, out=None, linger_s=WAIT_S, clock_s=time.monotonic)
         thread = threading.Thread(target=server.serve)
         thread.start()
         try:
