@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-OVERRIDES = ("accumulate", "clip_norm", "evict_after_s")
+OVERRIDES = ("accumulate", "clip_norm", "precision", "batch_norm", "evict_after_s")
 EPILOG = """
 \b
 Example:
@@ -32,6 +32,14 @@ Exit codes:
 @click.option("--accumulate", type=click.IntRange(1), help="Micro-batches that make one update.")
 @click.option(
     "--clip-norm", type=click.FloatRange(0, min_open=True), help="Largest norm of a gradient."
+)
+@click.option(
+    "--precision", type=click.Choice(["fp32", "bf16", "fp16"]), help="What forward computes in."
+)
+@click.option(
+    "--batch-norm",
+    type=click.Choice(["local", "sync", "freeze"]),
+    help="Whose batches its statistics are of.",
 )
 @click.option(
     "--evict-after",
