@@ -25,10 +25,13 @@ def main() -> None:
     inputs = torch.randn(256, 8)
     data = TensorDataset(inputs.to(dtype), inputs.sum(1, keepdim=True))
     loader = DataLoader(data, batch_size=8, shuffle=True)
+    norms = {}
     with paceline.Worker(model, optimizer, accumulate=2, **words) as worker:
         for _ in range(8):
             for x, y in worker.batches(loader):
                 result = worker.step(nn.functional.mse_loss(worker(x), y))
+                if result.applied:
+                    norms[result.version] = result.norm
         with worker.evaluate():
             losses = [
                 nn.functional.mse_loss(worker(x), y).item() for x, y in worker.batches(loader)
@@ -37,7 +40,7 @@ def main() -> None:
         kinds = {v.dtype for s in optimizer.state_dict()["state"].values() for v in s.values()}
     whole = torch.cat([p.detach().flatten() for p in model.parameters()])
     digest = hashlib.sha256(whole.view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
-    print(json.dumps({"loss": loss, "digest": digest, "scale": result.scale, "norm": result.norm,
+    print(json.dumps({"loss": loss, "digest": digest, "scale": result.scale, "norms": norms,
                       "state": sorted(map(str, kinds)), "type": str(whole.dtype)}))  # fmt: skip
 
 

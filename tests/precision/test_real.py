@@ -28,7 +28,9 @@ def test_ranks_end_alike(words: dict[str, Any], workers: int) -> None:
     said = [json.loads(run.lines(rank)[0]) for rank in range(workers)]
     assert len({(one["digest"], one["loss"]) for one in said}) == 1
     if words["strategy"].startswith("sync"):
-        assert len({one["norm"] for one in said}) == 1
+        assert len(said[0]["norms"]) > 30
+        for one in said[1:]:  # it may have had no batch in a pass's last update
+            assert one["norms"].items() <= said[0]["norms"].items()
     assert said[0]["loss"] < 0.2
     assert said[0]["type"] == "torch." + words.get("parameters", "float32")
     assert said[0]["state"] == ["torch.float32"], (
