@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.errors import (
+        ConsistencyError,
         EvictedError,
         MismatchError,
+        NonFiniteError,
         PacelineError,
         PeerFailedError,
         PeerLostError,
@@ -41,6 +43,8 @@ _HOMES = {
     "parse_strategy": "paceline.strategies",
     "PacelineError": "paceline.errors",
     "UsageError": "paceline.errors",
+    "ConsistencyError": "paceline.errors",
+    "NonFiniteError": "paceline.errors",
     "MismatchError": "paceline.errors",
     "StoppedError": "paceline.errors",
     "PeerLostError": "paceline.errors",
@@ -53,9 +57,11 @@ __all__ = [
     "SSP",
     "Async",
     "Backup",
+    "ConsistencyError",
     "EvictedError",
     "Launch",
     "MismatchError",
+    "NonFiniteError",
     "PacelineError",
     "PeerFailedError",
     "PeerLostError",

@@ -3,6 +3,8 @@
     PacelineError
     ├── UsageError (also ValueError)    a value or a call of the user's is wrong; says the remedy
     │   └── MismatchError               ranks differ in model, optimizer, options or data
+    ├── ConsistencyError                what must be equal on all ranks is not; names it, ranks, values
+    ├── NonFiniteError                  too many windows in a row were skipped; names the parameter
     └── StoppedError                    the run cannot go on
         ├── PeerLostError               another rank died, or was stopped, under a strategy that needs it
         ├── PeerFailedError             another rank raised; carries its text
@@ -23,6 +25,14 @@ class UsageError(PacelineError, ValueError):
 
 class MismatchError(UsageError):
     """Ranks disagree about something that must be equal. The message names the first difference."""
+
+
+class ConsistencyError(PacelineError):
+    """Something that must be equal on all ranks is not. Names the first difference and who says what."""
+
+
+class NonFiniteError(PacelineError):
+    """``max_skips`` windows in a row had a gradient that was not finite. Names the first parameter."""
 
 
 class StoppedError(PacelineError):

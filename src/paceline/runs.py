@@ -32,6 +32,7 @@ class RankTrace:
     metrics: tuple[trace.Metric, ...]
     notes: tuple[trace.Note, ...]
     close: trace.Close | None
+    health: tuple[trace.Health, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +67,12 @@ class Run:
     def metrics(self) -> Sequence[trace.Metric]:
         """The run's logged metrics: those of the lowest rank that logged any."""
         return next((rank.metrics for rank in self.ranks if rank.metrics), ())
+
+    @property
+    def health(self) -> Sequence[trace.Health]:
+        """Each parameter's gradient when it was looked at last, on the lowest rank that looked."""
+        looks = next((rank.health for rank in self.ranks if rank.health), ())
+        return tuple({look.parameter: look for look in looks}.values())
 
 
 def read_run(directory: Path | str) -> Run:
@@ -145,6 +152,7 @@ def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
         metrics=_only(records, trace.Metric),
         notes=_only(records, trace.Note),
         close=closes[-1] if closes else None,
+        health=_only(records, trace.Health),
     )
 
 

@@ -103,6 +103,38 @@ class Buckets:
     done_s: tuple[float, ...]
 
 
+Shares = tuple[float, float]
+"""Of a gradient's elements that are not zero: what a type would turn to zero, and to infinity."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """What one parameter's gradient looked like on this worker in the window of this ``clock``.
+
+    It is the window's mean, before clipping. ``sampled`` of its ``elements`` were looked at for
+    ``zeros`` (the share that is exactly zero) and what follows ``largest``; the others are of all.
+    ``fp16``, ``bf16``: what these types would lose; ``scaled_...``: after the loss scale ``scale``.
+    ``histogram[i]``: elements of a magnitude in [2^(low + i), 2^(low + i + 1)).
+    """
+
+    time_s: float
+    clock: int
+    parameter: str
+    scale: float
+    elements: int
+    sampled: int
+    zeros: float
+    non_finite: int
+    norm: float
+    largest: float
+    fp16: Shares
+    bf16: Shares
+    scaled_fp16: Shares
+    scaled_bf16: Shares
+    low: int
+    histogram: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
     """A worker's pass over the data ended. ``skipped``: batches yielded without a ``step``."""
@@ -148,13 +180,14 @@ class Close:
 
 
 Record = (
-    Header | Setup | Step | Buckets | Pass | Metric | Note | Close | events.Fact | events.Order
+    Header | Setup | Step | Buckets | Health | Pass | Metric | Note | Close
+    | events.Fact | events.Order
 )  # fmt: skip
 
 _TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
     for cls in (
-        Header, Setup, Step, Buckets, Pass, Metric, Note, Close,
+        Header, Setup, Step, Buckets, Health, Pass, Metric, Note, Close,
         events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
         events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
         events.WakeAt,
@@ -166,16 +199,19 @@ _COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.it
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Form:
     """How one type is written: ``read`` gets its columns; the others are places of columns:
-    ``times``, ``series`` (of times) and ``figures``."""
+    ``times``, ``series`` (of times), ``figures`` and ``shares``."""
 
     tag: str
     read: Callable[[Any], tuple[Any, ...]]
     times: tuple[int, ...]
     series: tuple[int, ...]
     figures: tuple[int, ...]
+    shares: tuple[int, ...]
 
 
 _SERIES = ("ready_s", "done_s")
+_FIGURES = ("loss", "norm", "largest", "zeros")
+_SHARES = ("fp16", "bf16", "scaled_fp16", "scaled_bf16")
 
 
 def _form(tag: str, names: list[str]) -> _Form:
@@ -186,7 +222,8 @@ def _form(tag: str, names: list[str]) -> _Form:
         read=attrgetter(*names),
         times=tuple(place for place, name in places if name.endswith("_s") and name not in _SERIES),
         series=tuple(place for place, name in places if name in _SERIES),
-        figures=tuple(place for place, name in places if name in ("loss", "norm")),
+        figures=tuple(place for place, name in places if name in _FIGURES),
+        shares=tuple(place for place, name in places if name in _SHARES),
     )
 
 
@@ -205,8 +242,8 @@ def header(*, role: Literal["worker", "server"], rank: int, time_s: float) -> He
 def encode(record: Record) -> bytes:
     """The record as one line, newline included.
 
-    Times to the microsecond, ``loss`` and ``norm`` to seven digits: they are for people. Every other
-    number exactly, or a replay would decide otherwise.
+    Times to the microsecond, losses, norms and shares to six or seven digits: they are for people.
+    Every other number exactly, or a replay would decide otherwise.
     """
     form = _FORMS[type(record)]
     values = [form.tag, *form.read(record)]
@@ -216,6 +253,8 @@ def encode(record: Record) -> bytes:
         values[place] = [round(time_s, 6) for time_s in values[place]]
     for place in form.figures:
         values[place] = _seven_digits(values[place])
+    for place in form.shares:
+        values[place] = [round(share, 6) for share in values[place]]
     return _encoder.encode(values) + b"\n"
 
 

@@ -328,6 +328,19 @@ def test_the_start_line_says_what_runs(capsys: pytest.CaptureFixture[str]) -> No
 def test_planned_calls_say_so() -> None:
     model, optimizer, _ = build()
     with paceline.Worker(model, optimizer) as worker:
-        for call in (worker.verify, lambda: worker.save("x"), lambda: worker.load("x")):
+        for call in (lambda: worker.save("x"), lambda: worker.load("x")):
             with pytest.raises(paceline.UsageError, match="planned"):
                 call()
+
+
+def test_one_worker_agrees_with_itself() -> None:
+    model, optimizer, loader = build()
+    with paceline.Worker(model, optimizer) as worker:
+        worker.verify(every=2)
+        for inputs, targets in worker.batches(loader):
+            worker.step(cross_entropy(worker(inputs), targets))
+            with pytest.raises(paceline.UsageError, match="inside the training loop"):
+                worker.verify()
+        worker.verify()
+        with pytest.raises(paceline.UsageError, match="every=0"):
+            worker.verify(every=0)

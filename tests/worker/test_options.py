@@ -26,7 +26,7 @@ def options(overrides: dict[str, Any] | None = None, **keywords: Any) -> Options
     ("name", "value"),
     [
         ("compress", "topk:0.01"),
-        ("recipe", "stable"), ("health", True), ("strategy", "hybrid:async"),
+        ("recipe", "stable"), ("strategy", "hybrid:async"),
         ("strategy", "local:8"), ("strategy", "diloco:50"),
     ],
 )  # fmt: skip

@@ -15,6 +15,7 @@ from paceline.compare.phases import phases_of, shares, step_end_s, windows
 from paceline.compare.target import Target
 from paceline.events import Update
 from paceline.runs import RankTrace, Run
+from paceline.trace import Health
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +31,8 @@ class Figures:
     processes together. ``bytes_per_sample``: payload that workers sent and received.
     ``lost_pushes``: dropped as late, refused as non-finite, or empty. ``metrics``: last value of
     each. ``target_s``: from the first window's start; None if there was no target or it was not
-    reached. ``speed_up``, ``efficiency``: see :func:`against`.
+    reached. ``speed_up``, ``efficiency``: see :func:`against`. ``health``: each parameter's gradient when
+    it was looked at last, if it was.
     """
 
     run: str
@@ -60,6 +62,7 @@ class Figures:
     target_s: float | None
     speed_up: float | None = None
     efficiency: float | None = None
+    health: tuple[Health, ...] = ()
 
 
 def figures_of(run: Run, target: Target | None = None) -> Figures:
@@ -93,6 +96,7 @@ def figures_of(run: Run, target: Target | None = None) -> Figures:
         lost_pushes=sum(not step.applied for rank in run.ranks for step in rank.steps),
         metrics={metric.name: metric.value for metric in run.metrics},
         target_s=_target_s(run, target, start_s),
+        health=tuple(run.health),
         **{f"{name}_share": value for name, value in share.items()},
     )
 

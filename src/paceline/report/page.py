@@ -14,6 +14,7 @@ from paceline.compare.figures import figures_of, interval
 from paceline.compare.rows import Row, label_of, remarks, rows_of
 from paceline.compare.target import Target
 from paceline.report.curves import loss_chart, metric_chart, metric_names
+from paceline.report.health import COLUMNS, health_sections
 from paceline.report.lags import lags_chart
 from paceline.report.lanes import lanes_of
 from paceline.runs import Run
@@ -58,6 +59,8 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
         curves=[loss_chart(labelled), *[metric_chart(labelled, n) for n in metric_names(labelled)]],
         lanes=lanes_of(labelled),
         lags=lags,
+        healths=health_sections(labelled),
+        health_columns=COLUMNS,
         notices=[notice for run in runs for notice in _notices(run)][:MAX_NOTICES],
         unfinished=[run.name for run in runs if any(rank.close is None for rank in run.ranks)],
     )

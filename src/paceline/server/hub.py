@@ -17,6 +17,7 @@ from paceline.server.door import Door
 from paceline.server.gathers import Gathers
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
+from paceline.server.witnesses import Witnesses
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
     Abort,
@@ -33,11 +34,13 @@ from paceline.transport.messages import (
     Read,
     Ready,
     Stop,
+    Vouch,
     Welcome,
+    Witness,
 )
 
 REMIND_EVERY_S = 20.0
-PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch)
+PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch, Vouch)
 
 
 class Plane(Protocol):
@@ -78,6 +81,7 @@ class Hub:
         self._gathers = Gathers()
         self._door = Door(group)
         self._plane: Plane | None = None
+        self._witnesses: Witnesses | None = None
         self._connections: set[Connection] = set()
         self._roles: dict[Connection, Member] = {}
         self._has_parent = False
@@ -175,10 +179,20 @@ class Hub:
         elif isinstance(request, Gather):
             self._gathers.add(request.tag, member.rank, request.payload)
             self._finish_gathers()
+        elif isinstance(request, Witness):
+            self._witness(member, request)
         elif isinstance(request, PLANE_REQUESTS):
             self._plane_of_run().handle(member, request)
         else:
             raise FrameError(f"unexpected {member.owed}")
+
+    def _witness(self, member: Member, witness: Witness) -> None:
+        assert self._door.greeting is not None
+        if self._witnesses is None:
+            self._witnesses = Witnesses(self._door.greeting.world_size)
+        for sentence in self._witnesses.used_by_some(member.rank, witness):
+            self._group.note("info", -1, sentence)
+        self._group.reply(member.rank, self._witnesses.compare(member.rank, witness))
 
     def _filled(self, member: Member, filled: Filled) -> None:
         if self._plane is not None and member.state == "live" and self._group.halted is None:
@@ -199,8 +213,9 @@ class Hub:
     def _abort(self, connection: Connection, abort: Abort) -> None:
         member = self._roles.get(connection)
         rank = -1 if member is None else member.rank
-        text = abort.text if member is None else f"{member} failed: {abort.text}"
-        self._group.halt(Stop(kind="peer-failed", rank=rank, text=text))
+        named = member is not None and abort.kind == "peer-failed"
+        text = f"{member} failed: {abort.text}" if named else abort.text
+        self._group.halt(Stop(kind=abort.kind, rank=rank, text=text))
 
     # --------------------------------------------------------------------------- coming, going
 
@@ -258,6 +273,7 @@ class Hub:
         if self._plane is not None:
             self._plane.close()
         self._plane = None
+        self._witnesses = None
         self._gathers = Gathers()
         self._roles = {}
         self._door.forget()

@@ -33,6 +33,7 @@ from paceline.server.opening import (
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Refusals, Seat
 from paceline.server.versions import Versions
+from paceline.server.vouching import Vouching
 from paceline.strategies import is_joint, needs_everyone, parse_strategy
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
@@ -56,12 +57,14 @@ class ServerPlane:
         self._coordinator: Coordinator
         self._deeds: Deeds
         self._scales: Scales
+        self._vouching: Vouching
         self._requests: dict[type, Callable[[Seat, Any], None]] = {
             messages.OpenPass: self._open_pass,
             messages.Ready: self._ready,
             messages.Push: self._push,
             messages.Read: self._read,
             messages.Fetch: self._fetch,
+            messages.Vouch: self._vouch,
         }
 
     # ------------------------------------------------------------------------------- the hub's
@@ -148,12 +151,15 @@ class ServerPlane:
         self._scales = Scales(
             LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
         )
+        shard = build_shard(first, gradients_of(layout))
+        versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
+        self._vouching = Vouching(layout, versions)
         self._deeds = Deeds(
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
             pull=self._pull,
-            shard=build_shard(first, gradients_of(layout)),
-            versions=Versions(initial_values(layout, self._seats[0].mapped.region.memory)),
+            shard=shard,
+            versions=versions,
             clip_norm=first.clip_norm,
             seats=self._seats,
             group=self._group,
@@ -226,6 +232,10 @@ class ServerPlane:
 
     def _fetch(self, seat: Seat, _request: messages.Fetch) -> None:
         self._deeds.state(seat)
+
+    def _vouch(self, seat: Seat, _request: messages.Vouch) -> None:
+        rank = seat.member.rank
+        self._group.reply(rank, messages.Vouched(facts=self._vouching.facts(rank)))
 
     # ------------------------------------------------------------------------------- the policy
 

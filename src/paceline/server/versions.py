@@ -18,11 +18,12 @@ from paceline.transport.shared_memory import Region
 
 
 class Buffer:
-    """Room for one version. ``fd``: how workers find it, and its name."""
+    """Room for one version. ``fd``: how workers find it, and its name. ``written``: how often it was."""
 
     def __init__(self, size_bytes: int) -> None:
         self._region = Region.create(size_bytes)
         self.fd = self._region.fd
+        self.written = 0
         self.pieces = Pieces(self._region.memory)
 
     def close(self) -> None:
@@ -84,6 +85,11 @@ class Versions:
         """``rank`` reads nothing: it waits for an answer, or is gone."""
         self._holds.pop(rank, None)
 
+    def held(self, rank: int) -> Buffer:
+        """What ``rank`` reads for its window; the latest version if it has none."""
+        holds = self._holds.get(rank)
+        return self._current if holds is None or holds.window is None else holds.window
+
     def room(self) -> Buffer:
         """Where the next version can be written: over the current one if nobody reads it."""
         held = [b for holds in self._holds.values() for b in (holds.window, holds.glance)]
@@ -96,6 +102,7 @@ class Versions:
         """An update is written: ``buffer`` holds the latest version now."""
         if self._masters is not None:
             self._masters.copy_to(buffer.pieces.memory)
+        buffer.written += 1
         self._current = buffer
 
     def close(self) -> None:

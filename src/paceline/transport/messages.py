@@ -21,9 +21,12 @@ from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
 MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
+
+
+AbortKind = Literal["peer-failed", "inconsistent"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
@@ -52,15 +55,19 @@ class Welcome(Message, frozen=True, kw_only=True):
 class Stop(Message, frozen=True, kw_only=True):
     """Every worker must stop; sent instead of any reply, and on control connections."""
 
-    kind: Literal["peer-lost", "peer-failed", "evicted", "refused", "shutdown"]
+    kind: Literal["peer-lost", "peer-failed", "evicted", "refused", "shutdown", "inconsistent"]
     rank: int
     text: str
 
 
 class Abort(Message, frozen=True, kw_only=True):
-    """This worker raised: stop the others with this text. No reply (any connection)."""
+    """This worker raised: stop the others with this text. No reply (any connection).
+
+    ``kind``: of the Stop that they get.
+    """
 
     text: str
+    kind: AbortKind = "peer-failed"
 
 
 # ------------------------------------------------------------------------------ control
@@ -98,6 +105,49 @@ class Bye(Message, frozen=True, kw_only=True):
 
 class Gone(Message, frozen=True, kw_only=True):
     pass
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One thing that must be equal on all ranks: ``value`` is compared, ``shown`` is for people.
+
+    ``value`` None: it exists here, and what it is cannot be compared now.
+    """
+
+    value: str | None
+    shown: str
+
+
+class Witness(Message, frozen=True, kw_only=True):
+    """How things stand with this worker in window ``index`` of a pass. Reply: Witnessed, at once.
+
+    ``facts`` by what they are about; ``unused``: parameters without a gradient in this window.
+    """
+
+    pass_id: int
+    index: int
+    facts: dict[str, Fact]
+    unused: list[str]
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What ``rank`` says about something; None if there is no such thing there."""
+
+    rank: int
+    shown: str | None
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """``about``: the first thing in which ranks differ; ``said``: by each; ``more``: what else differs."""
+
+    about: str
+    said: list[Said]
+    more: list[str]
+
+
+class Witnessed(Message, frozen=True, kw_only=True):
+    """How the workers that have come to the window differ, if they do."""
+
+    difference: Difference | None
 
 
 # --------------------------------------------------------------------- data: server plane
@@ -270,6 +320,16 @@ class Latest(Message, frozen=True, kw_only=True):
     parameters_fd: int
 
 
+class Vouch(Message, frozen=True, kw_only=True):
+    """Say what the version that this worker has must be. Reply: Vouched."""
+
+
+class Vouched(Message, frozen=True, kw_only=True):
+    """A fact about each parameter, in the manifest's order."""
+
+    facts: list[Fact]
+
+
 class Fetch(Message, frozen=True, kw_only=True):
     """Send the optimizer's state. Reply: State (``torch.load(weights_only=True)`` reads it)."""
 
@@ -301,7 +361,7 @@ class Progress(Message, frozen=True, kw_only=True):
 AnyMessage = (
     Hello | Welcome | Stop | Abort | Beat | Gather | Gathered | Bye | Gone
     | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Filled | Push | Decided
-    | Read | Latest | Fetch | State | Notice | Progress
+    | Read | Latest | Fetch | State | Notice | Progress | Witness | Witnessed | Vouch | Vouched
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -192,6 +192,7 @@ class CollectivePlane:
             moved_bytes=traffic.sent_bytes,
             buckets=reduced.times,
             flushed=traffic.flushed,
+            weight=result.weight,
         )
         self._position = outcome.position
         return outcome

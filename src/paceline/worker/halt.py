@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 from paceline.errors import (
+    ConsistencyError,
     EvictedError,
     PacelineError,
     PeerFailedError,
@@ -24,6 +25,7 @@ _ERRORS: dict[str, type[PacelineError]] = {
     "evicted": EvictedError,
     "refused": UsageError,
     "shutdown": StoppedError,
+    "inconsistent": ConsistencyError,
 }
 
 

@@ -18,7 +18,7 @@ import psutil
 
 from paceline.transport.channel import Channel, ChannelClosedError
 from paceline.transport.framing import FrameError
-from paceline.transport.messages import Abort, Beat, Stop
+from paceline.transport.messages import Abort, AbortKind, Beat, Stop
 from paceline.worker.halt import Halt
 
 BEAT_S = 1.0
@@ -55,10 +55,10 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="paceline-heartbeat", daemon=True)
         self._thread.start()
 
-    def abort(self, text: str) -> None:
+    def abort(self, text: str, kind: AbortKind = "peer-failed") -> None:
         """Tell the server that this worker failed. A server that is gone needs no telling."""
         with contextlib.suppress(ChannelClosedError):
-            self._send(Abort(text=text))
+            self._send(Abort(text=text, kind=kind))
 
     def close(self) -> None:
         """End the thread and the connection."""

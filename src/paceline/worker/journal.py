@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 import torch
 
 from paceline import trace
+from paceline.gradients.health import Health
 from paceline.recorder import Recorder
 from paceline.strategies import SSP, Strategy
 from paceline.worker.divergence import DivergenceWatch
@@ -110,6 +112,19 @@ class Journal:
         """Write a sentence about this rank into its trace."""
         now = self._phases.now_s()
         self._recorder.write(trace.Note(time_s=now, kind=kind, rank=self._rank, text=text))
+
+    def health(self, parameter: str, health: Health, *, clock: int, scale: float) -> None:
+        """How the gradient of ``parameter`` looked in the window that is number ``clock``."""
+        self._recorder.write(
+            trace.Health(
+                time_s=self._phases.now_s(), clock=clock, parameter=parameter, scale=scale,
+                elements=health.elements, sampled=health.sampled, zeros=health.zeros,
+                non_finite=health.non_finite, norm=health.norm, largest=health.largest,
+                fp16=astuple(health.fp16), bf16=astuple(health.bf16),
+                scaled_fp16=astuple(health.scaled_fp16), scaled_bf16=astuple(health.scaled_bf16),
+                low=health.low, histogram=health.histogram,
+            )
+        )  # fmt: skip
 
     def pass_ended(self, **facts: Any) -> None:
         """A pass ended (the fields of :class:`paceline.trace.Pass`)."""

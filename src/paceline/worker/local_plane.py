@@ -93,6 +93,7 @@ class LocalPlane:
             norm=norm,
             reason=reason,
             exchange_s=self._training.clock_s() - began_s,
+            weight=contribution.weight,
         )
         self._position = outcome.position
         return outcome

@@ -110,6 +110,7 @@ class Loop:
         parts = self._parts
         current.over = True
         parts.phases.enter("wait")
+        parts.moments.ended()
         self._settle_samples(current)
         if (
             isinstance(current.feed, StreamFeed)

@@ -23,7 +23,6 @@ DEFAULT_EVICT_AFTER_S = 10.0
 _PLANNED: dict[str, tuple[object, str]] = {
     "compress": (None, "gradient compression is planned; compress=None works now."),
     "recipe": ("plain", "the stable recipe is planned; recipe='plain' works now."),
-    "health": (False, "gradient health is planned; health=False works now."),
 }
 
 # Optimizers that compare a gradient with the one before, which per-push updates take from another worker.
@@ -34,23 +33,27 @@ _NEEDS_JOINT_UPDATES = ("Rprop",)
 class Runtime:
     """Details of a run. ``evict_after_s``: silence after which a worker counts as lost, in seconds.
 
-    ``out``: directory for the trace (None: the launcher's, or no trace).
+    ``out``: directory for the trace (None: the launcher's, or no trace). ``max_skips``: so many windows
+    in a row that are skipped because their gradient is not finite end the run.
     """
 
     evict_after_s: float = DEFAULT_EVICT_AFTER_S
     out: Path | str | None = None
+    max_skips: int = 20
 
     def __post_init__(self) -> None:
         value = self.evict_after_s
         if not isinstance(value, int | float) or not value >= 1:
             raise bad_value("evict_after_s", value, "seconds >= 1 (heartbeats come once a second)")
+        _check_whole("max_skips", self.max_skips)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """The Worker's keywords after checking. ``accumulate`` is None while ``global_batch`` rules.
 
-    ``overridden``: names that the launcher's command line set, with the values it set.
+    ``overridden``: names that the launcher's command line set, with the values it set. ``health``: every
+    how many windows gradients are looked at, 0 for never.
     """
 
     strategy: Strategy
@@ -61,6 +64,7 @@ class Options:
     overridden: Mapping[str, Any]
     batch_norm: NormMode = "local"
     types: Choice = field(default_factory=Choice)
+    health: int = 0
 
     def window(self, *, batch: float, world_size: int) -> int:
         """Micro-batches per push, for loader batches of ``batch`` samples.
@@ -113,6 +117,7 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
             reduce_dtype=chosen.get("reduce_dtype"),
             accumulate_dtype=chosen.get("accumulate_dtype"),
         ),
+        health=_health(chosen["health"]),
     )
 
 
@@ -184,6 +189,14 @@ def _clip_norm(value: Any) -> float | None:
     if not isinstance(value, int | float) or not 0 < value < math.inf:
         raise bad_value("clip_norm", value, "a number > 0", "None switches clipping off.")
     return float(value)
+
+
+def _health(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise bad_value(
+            "health", value, "True, False, or every how many windows", "10 costs little."
+        )
+    return int(value)
 
 
 def _nearest(wanted: int, unit: int) -> str:

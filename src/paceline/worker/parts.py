@@ -15,6 +15,7 @@ from paceline.worker.batch_norm import NormsInMode
 from paceline.worker.emulation import Emulation
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
+from paceline.worker.moments import Moments
 from paceline.worker.options import Options
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.phases import Phases
@@ -43,3 +44,4 @@ class Parts:
     emulation: Emulation | None
     norms: NormsInMode = field(default_factory=NormsInMode)
     precision: Precision = PLAIN
+    moments: Moments = field(default_factory=Moments)

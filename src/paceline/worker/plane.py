@@ -86,7 +86,8 @@ class Outcome:
 
     ``version``: of the parameters once this window was decided. ``norm``: of the gradient that was
     applied. ``weight``: total weight of that update. ``lag``: version lag of this push. ``flushed``:
-    this worker's gradient values that were too small for the wire's type.
+    this worker's gradient values that were too small for the wire's type. ``skipped``: it was not
+    applied because a number in it, or in another worker's of its round, was not finite.
     """
 
     applied: bool
@@ -102,6 +103,7 @@ class Outcome:
     received_bytes: int = 0
     buckets: BucketTimes | None = None
     flushed: int = 0
+    skipped: bool = False
 
     @property
     def position(self) -> Position:

@@ -20,10 +20,12 @@ def outcome_after(
     moved_bytes: int = 0,
     buckets: BucketTimes | None = None,
     flushed: int = 0,
+    weight: float = 0.0,
 ) -> Outcome:
     """What became of a window of ``batches`` (all workers' together) that began at ``position``.
 
-    ``norm``: None if it was not applied. ``moved_bytes``: as many were sent as were received.
+    ``norm``: None if it was not applied: something of its ``weight`` was not finite, or there was
+    nothing. ``moved_bytes``: as many were sent as were received.
     """
     applied = norm is not None
     return Outcome(
@@ -38,6 +40,7 @@ def outcome_after(
         received_bytes=moved_bytes,
         buckets=buckets,
         flushed=flushed,
+        skipped=not applied and weight > 0,
     )
 
 

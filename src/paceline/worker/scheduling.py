@@ -13,14 +13,20 @@ from typing import Literal
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from paceline.errors import UsageError, bad_value
+from paceline.worker.moments import Moment
 
 Per = Literal["batch", "epoch"]
 
 
 class Schedules:
-    """The schedulers that were handed to ``Worker.scheduler``, and how far they have come."""
+    """The schedulers that were handed to ``Worker.scheduler``, and how far they have come.
+
+    ``stepping``, ``stepped``: the moments before and after one of them changes hyper-parameters.
+    """
 
     def __init__(self, progress: int) -> None:
+        self.stepping: Moment[[]] = Moment()
+        self.stepped: Moment[[]] = Moment()
         self._progress = progress
         self._per_batch: list[LRScheduler] = []
         self._per_epoch: list[LRScheduler] = []
@@ -62,5 +68,7 @@ class Schedules:
         with warnings.catch_warnings():  # torch looks for optimizer.step(), which a server may do
             warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
             warnings.filterwarnings("ignore", message=".*optimizer.step.*")
+            self.stepping()
             scheduler.step()
+            self.stepped()
         self._stepped[id(scheduler)] = getattr(scheduler, "last_epoch", 0)

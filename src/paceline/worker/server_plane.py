@@ -145,6 +145,7 @@ class ServerPlane:
             sent_bytes=self._sent_bytes(push.used),
             received_bytes=self._pulled_bytes,
             buckets=self._gradients.times(),
+            skipped=decided.kind == "non-finite",
         )
 
     def end_pass_early(self) -> None:

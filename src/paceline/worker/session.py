@@ -21,6 +21,7 @@ from paceline.transport.channel import Channel, ChannelClosedError, connect
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
     PROTOCOL_VERSION,
+    AbortKind,
     Bye,
     Gather,
     Hello,
@@ -132,10 +133,10 @@ class Session:
         """Whether a request can be made: not once stopped or closed, nor after Ctrl-C inside one."""
         return not (self.stopped or self._closed or self._awaiting)
 
-    def abort(self, text: str) -> None:
+    def abort(self, text: str, kind: AbortKind = "peer-failed") -> None:
         """Stop all other workers with ``text``: this one has failed."""
         if not self._closed:
-            self._heartbeat.abort(text)
+            self._heartbeat.abort(text, kind)
 
     def close(self, reason: Literal["finished", "departed"]) -> None:
         """Leave the run and end the heartbeat. Twice is once; a stopped run needs no farewell."""

@@ -62,6 +62,7 @@ class TrainingPass:
         self.broken_off = False
         self.over = False
         parts.plane.open_pass(planned.plan)
+        parts.moments.opened(planned.plan.pass_id)
         self._prefetch()
 
     @property
@@ -141,6 +142,7 @@ class TrainingPass:
         self._window = OpenWindow(
             window=window, default_unit=self.plan.unit, started_s=parts.phases.now_s()
         )
+        parts.moments.started(window)
         return True
 
     def _window_batches(self) -> Generator[Any, None, None]:
@@ -173,7 +175,8 @@ class TrainingPass:
 
     def _backward(self, loss: torch.Tensor, weight: float, window: OpenWindow) -> None:
         self._parts.phases.enter("backward")
-        self._parts.plane.before_backward(last=window.complete)
+        overlaps = window.complete and not self._parts.moments.keeps()
+        self._parts.plane.before_backward(last=overlaps)
         factor = window.factor(weight)
         spoiled, window.spoiled = window.spoiled, True
         (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
@@ -197,17 +200,18 @@ class TrainingPass:
             for parameter in parts.trained:
                 parameter.grad = None
         parts.phases.enter("exchange")
+        contribution = window.contribution(stop=self.stop, total=self._total)
+        parts.moments.computed(contribution)
         try:
             with parts.guards:
-                outcome = parts.plane.exchange(
-                    window.contribution(stop=self.stop, total=self._total)
-                )
+                outcome = parts.plane.exchange(contribution)
         except StoppedError:
             self.over = True
             raise
         parts.outside.note()
         self._record(window, outcome)
         parts.schedules.advance_to(outcome.progress)
+        parts.moments.decided(outcome)
         return outcome
 
     def _record(self, window: OpenWindow, outcome: Outcome) -> None:

@@ -19,11 +19,14 @@ from paceline.worker.batch import map_tensors
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.evaluation import EvaluationBatches, Evaluator
 from paceline.worker.exits import ExitHooks, failure_text
+from paceline.worker.health_watch import HealthWatch
 from paceline.worker.loop import Batches, Loop
 from paceline.worker.options import Runtime, options_from
 from paceline.worker.planning import Demand
 from paceline.worker.results import StepResult, as_number
 from paceline.worker.scheduling import Per
+from paceline.worker.skips import SkipLimit
+from paceline.worker.verifying import Verifying
 
 _Scheduler = TypeVar("_Scheduler", bound=torch.optim.lr_scheduler.LRScheduler)
 
@@ -45,11 +48,12 @@ class Worker:
     ``accumulate``: micro-batches per update; or ``global_batch``: samples per update of all workers,
     from which it follows. ``clip_norm``: largest gradient norm. ``batch_norm``: whose batches its
     statistics are of: each worker's (``"local"``, the default), all workers' (``"sync"``), none
-    (``"freeze"``: the running ones). ``runtime``: details. ``precision``
+    (``"freeze"``: the running ones). ``health``: look at the gradients of every window (True) or every
+    k-th (docs/health.md). ``runtime``: details. ``precision``
     (``"fp32"``, ``"bf16"``, ``"fp16"``): what forward computes in; ``loss_scale`` (``"dynamic"``, a
     number, None; default: dynamic where something is fp16), ``reduce_dtype`` and ``accumulate_dtype``
     (the same words; default: fp32 at least) are for those who know why: docs/precision.md.
-    ``compress``, ``recipe`` and ``health`` are planned and have one value each.
+    ``compress`` and ``recipe`` are planned and have one value each.
     What the launcher's command line says about these overrides the script.
 
     At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
@@ -70,7 +74,7 @@ class Worker:
         compress: str | None = None,
         batch_norm: str | None = None,
         recipe: str = "plain",
-        health: bool = False,
+        health: bool | int = False,
         runtime: Runtime = _DEFAULT_RUNTIME,
         loss_scale: str | float | None = "auto",
         reduce_dtype: str | None = None,
@@ -89,6 +93,10 @@ class Worker:
         )  # fmt: skip
         self._parts, self._session = assemble(model, optimizer, options, launch)
         self._loop = Loop(self._parts)
+        self._parts.moments.decided.listen(SkipLimit(options.runtime.max_skips).feed)
+        if options.health:
+            HealthWatch(self._parts, options.health)
+        self._verifying = Verifying(self._parts, self._session)
         self._evaluator = Evaluator(self._parts)
         self._closed = False
         self._state_hook = optimizer.register_state_dict_pre_hook(self._before_state_dict)
@@ -177,6 +185,22 @@ class Worker:
             self._loop.settle()
         return self._evaluator.mean(float(value), float(weight))
 
+    def verify(self, every: int | None = None) -> None:
+        """Compare with the other ranks what must be equal; every rank must call it, outside the loop.
+
+        ``verify()``: now, everything. ``verify(every=k)``: from now on every k-th window of a pass,
+        without waiting for anybody, and everything when a pass has ended. Raises ConsistencyError (on
+        all ranks) that names the first difference, who says what, and its values.
+        """
+        self._check_open("verify")
+        if self._loop.inside:
+            raise UsageError(
+                "worker.verify() was called inside the training loop, where workers are at different "
+                "batches. Say worker.verify(every=100) before the loop: it checks inside."
+            )
+        self._loop.settle()
+        self._verifying(every)
+
     def log(self, **metrics: float | torch.Tensor) -> None:
         """Record numbers at this point of the run; rank 0's are the run's."""
         values = {name: as_number(name, value) for name, value in metrics.items()}
@@ -213,12 +237,6 @@ class Worker:
         return self._loop.samples()
 
     # ------------------------------------------------------------------------- planned calls
-
-    def verify(self, every: int = 1) -> None:
-        """Planned: raises UsageError."""
-        raise UsageError(
-            "worker.verify() is planned, not built yet; ranks are compared at the start."
-        )
 
     def save(self, path: str) -> None:
         """Planned: raises UsageError."""
@@ -283,6 +301,7 @@ class Worker:
         version = parts.plane.position().version
         self._hooks.remove()
         self._state_hook.remove()
+        self._verifying.remove()
         parts.guards.remove()
         parts.outside.remove()
         parts.norms.remove()
