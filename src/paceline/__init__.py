@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.errors import (
+        CheckpointError,
         EvictedError,
         MismatchError,
         PacelineError,
@@ -47,12 +48,14 @@ _HOMES = {
     "PeerFailedError": "paceline.errors",
     "ServerLostError": "paceline.errors",
     "EvictedError": "paceline.errors",
+    "CheckpointError": "paceline.errors",
 }
 
 __all__ = [
     "SSP",
     "Async",
     "Backup",
+    "CheckpointError",
     "EvictedError",
     "Launch",
     "MismatchError",

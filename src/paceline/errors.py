@@ -3,6 +3,7 @@
     PacelineError
     ├── UsageError (also ValueError)    a value or a call of the user's is wrong; says the remedy
     │   └── MismatchError               ranks differ in model, optimizer, options or data
+    ├── CheckpointError                 a checkpoint cannot be written, or what is there is not whole
     └── StoppedError                    the run cannot go on
         ├── PeerLostError               another rank died, or was stopped, under a strategy that needs it
         ├── PeerFailedError             another rank raised; carries its text
@@ -23,6 +24,10 @@ class UsageError(PacelineError, ValueError):
 
 class MismatchError(UsageError):
     """Ranks disagree about something that must be equal. The message names the first difference."""
+
+
+class CheckpointError(PacelineError):
+    """A checkpoint cannot be written (a full disk), or what is to be read is damaged or foreign."""
 
 
 class StoppedError(PacelineError):

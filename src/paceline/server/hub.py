@@ -15,6 +15,7 @@ from paceline.server.connection import Connection, log
 from paceline.server.deaths import Deaths
 from paceline.server.door import Door
 from paceline.server.gathers import Gathers
+from paceline.server.hand_ins import HandIns
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.transport.framing import FrameError
@@ -26,6 +27,7 @@ from paceline.transport.messages import (
     Filled,
     Gather,
     Gone,
+    HandIn,
     Hello,
     Open,
     OpenPass,
@@ -33,11 +35,12 @@ from paceline.transport.messages import (
     Read,
     Ready,
     Stop,
+    TakeCut,
     Welcome,
 )
 
 REMIND_EVERY_S = 20.0
-PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch)
+PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch, TakeCut)
 
 
 class Plane(Protocol):
@@ -76,6 +79,7 @@ class Hub:
         self._reminded_s = self._busy_s
         self._deaths = Deaths(loop)
         self._gathers = Gathers()
+        self._hand_ins = HandIns()
         self._door = Door(group)
         self._plane: Plane | None = None
         self._connections: set[Connection] = set()
@@ -175,6 +179,9 @@ class Hub:
         elif isinstance(request, Gather):
             self._gathers.add(request.tag, member.rank, request.payload)
             self._finish_gathers()
+        elif isinstance(request, HandIn):
+            live = {one.rank for one in self._group.live()}
+            self._group.reply(member.rank, self._hand_ins.add(member.rank, request, live))
         elif isinstance(request, PLANE_REQUESTS):
             self._plane_of_run().handle(member, request)
         else:
@@ -259,6 +266,7 @@ class Hub:
             self._plane.close()
         self._plane = None
         self._gathers = Gathers()
+        self._hand_ins = HandIns()
         self._roles = {}
         self._door.forget()
         self._group.members = {}

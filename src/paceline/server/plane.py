@@ -62,6 +62,7 @@ class ServerPlane:
             messages.Push: self._push,
             messages.Read: self._read,
             messages.Fetch: self._fetch,
+            messages.TakeCut: self._cut,
         }
 
     # ------------------------------------------------------------------------------- the hub's
@@ -144,6 +145,8 @@ class ServerPlane:
             strategy=strategy,
             world_size=self._hello.world_size,
             evict_after_s=self._hello.evict_after_s,
+            version=first.version,
+            progress=first.progress,
         )
         self._scales = Scales(
             LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
@@ -226,6 +229,10 @@ class ServerPlane:
 
     def _fetch(self, seat: Seat, _request: messages.Fetch) -> None:
         self._deeds.state(seat)
+
+    def _cut(self, seat: Seat, _request: messages.TakeCut) -> None:
+        self._feed(events.Save(time_s=self._now_s(), rank=seat.member.rank))
+        self._recorder.flush()  # what led to a checkpoint is on record whatever happens next
 
     # ------------------------------------------------------------------------------- the policy
 
