@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
-from paceline.gradients.precision.plan import precision_for
+from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
@@ -35,11 +35,14 @@ from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
+from paceline.worker.plane import Position
 from paceline.worker.planes import PlaneName, open_plane, refuse
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
 from paceline.worker.training import Training
+
+_BEGINNING = Position()
 
 
 def assemble(
@@ -48,12 +51,17 @@ def assemble(
     options: Options,
     launch: Launch,
     *,
+    begin_at: Position = _BEGINNING,
+    loss_scale: float | None = None,
+    prepare: Callable[[], None] | None = None,
     join: Callable[..., Session] = Session.connect,
     clock_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> tuple[Parts, Session | None]:
     """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
 
+    ``begin_at``: where the checkpoint stood that model and optimizer are of, ``loss_scale``: what a
+    dynamic one was there. ``prepare()``: called when the group is joined and nothing is compared yet.
     Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
     """
     check_pairings(
@@ -68,7 +76,11 @@ def assemble(
         clip_norm=options.clip_norm,
         lr_factor=launch.lr_factor,
         clock_s=clock_s,
-        precision=precision_for(options.types, (one.parameter.dtype for one in trainables)),
+        version=begin_at.version,
+        progress=begin_at.progress,
+        precision=_scaled(
+            precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
+        ),
     )
     name = topology(
         _joining(model, options, launch), launch.world_size, training.parameters[0].device
@@ -87,6 +99,8 @@ def assemble(
         options=options, launch=launch, session=session, recorder=recorder, sleep_s=sleep_s
     )
     try:
+        if prepare is not None:
+            prepare()
         return _agreed(name, training, member), session
     except BaseException as error:
         _leave(session, error)
@@ -148,6 +162,13 @@ def _joining(model: nn.Module, options: Options, launch: Launch) -> Strategy:
     if not layers or launch.world_size == 1:
         return options.strategy
     return strategy_for_norms(options.strategy, options.batch_norm)
+
+
+def _scaled(precision: Precision, loss_scale: float | None) -> Precision:
+    """``precision`` with its dynamic scale where a checkpoint left it."""
+    if loss_scale is None or not precision.scale.dynamic:
+        return precision
+    return replace(precision, scale=replace(precision.scale, value=loss_scale))
 
 
 def _leave(session: Session | None, error: BaseException) -> None:
