@@ -16,7 +16,7 @@ from typing import Any
 
 from paceline.server.app import Server
 
-ANSWER_WITHIN_S = 40.0
+ANSWER_WITHIN_S = 100.0  # torch alone takes 20 s to load on a machine with ten other jobs
 SCRIPT = Path(__file__).with_name("script.py")
 
 Answer = dict[str, Any]
