@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
     0: ("clocks", "errors", "events", "strategies", "values"),
     1: ("policy", "trace", "cost"),
-    2: ("simulate", "runs", "compare", "report", "diagnose", "advise"),
+    2: ("simulate", "runs", "compare", "report", "diagnose", "advise", "checkpoints"),
     3: ("gradients", "transport", "recorder"),
     4: ("worker", "server", "launch", "virtual", "replay"),
     5: ("cli",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.errors import (
+        CheckpointError,
         ConsistencyError,
         EvictedError,
         MismatchError,
@@ -51,12 +52,14 @@ _HOMES = {
     "PeerFailedError": "paceline.errors",
     "ServerLostError": "paceline.errors",
     "EvictedError": "paceline.errors",
+    "CheckpointError": "paceline.errors",
 }
 
 __all__ = [
     "SSP",
     "Async",
     "Backup",
+    "CheckpointError",
     "ConsistencyError",
     "EvictedError",
     "Launch",

@@ -5,6 +5,7 @@
     │   └── MismatchError               ranks differ in model, optimizer, options or data
     ├── ConsistencyError                what must be equal on all ranks is not; names it, ranks, values
     ├── NonFiniteError                  too many windows in a row were skipped; names the parameter
+    ├── CheckpointError                 a checkpoint cannot be written, or what is there is not whole
     └── StoppedError                    the run cannot go on
         ├── PeerLostError               another rank died, or was stopped, under a strategy that needs it
         ├── PeerFailedError             another rank raised; carries its text
@@ -33,6 +34,10 @@ class ConsistencyError(PacelineError):
 
 class NonFiniteError(PacelineError):
     """``max_skips`` windows in a row had a gradient that was not finite. Names the first parameter."""
+
+
+class CheckpointError(PacelineError):
+    """A checkpoint cannot be written (a full disk), or what is to be read is damaged or foreign."""
 
 
 class StoppedError(PacelineError):

@@ -18,6 +18,45 @@ from paceline.values import lean
 LeaveReason = Literal["finished", "departed", "dead"]
 
 
+@lean
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """Which batches of a pass are undecided: ``returned`` (in order), then all from ``next`` on.
+
+    ``owner``: whose they are, -1: everybody's. ``total``: batches of the pass, None while unknown.
+    A later run numbers what is left from 0: see :meth:`number`.
+    """
+
+    owner: int
+    next: int
+    total: int | None
+    returned: tuple[int, ...]
+
+    @property
+    def count(self) -> int | None:
+        """How many are left; None while unknown."""
+        return None if self.total is None else len(self.returned) + max(0, self.total - self.next)
+
+    def number(self, place: int) -> int:
+        """The batch that is number ``place`` of those left."""
+        known = len(self.returned)
+        return self.returned[place] if place < known else self.next + place - known
+
+    def narrowed(self, inner: Left) -> Left:
+        """Those of these that are ``inner``, whose numbers are places among these."""
+        known = len(self.returned)
+        returned = tuple(map(self.number, inner.returned)) + self.returned[inner.next :]
+        total = self.total
+        if total is None and inner.total is not None:
+            total = self.next + max(0, inner.total - known)
+        following = self.next + max(0, inner.next - known)
+        return Left(owner=self.owner, next=following, total=total, returned=returned)
+
+    def before(self, position: int) -> int:
+        """How many of those left are among the pass's first ``position`` batches."""
+        return sum(one < position for one in self.returned) + max(0, position - self.next)
+
+
 # ---------------------------------------------------------------------------------------- facts
 
 
@@ -107,7 +146,16 @@ class Tick:
     rank: int | None = None
 
 
-Fact = Join | Leave | Request | Pull | Push | Tick
+@lean
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Save:
+    """A worker, between two windows, is about to write a checkpoint."""
+
+    time_s: float
+    rank: int
+
+
+Fact = Join | Leave | Request | Pull | Push | Tick | Save
 
 
 # --------------------------------------------------------------------------------------- orders
@@ -209,4 +257,23 @@ class WakeAt:
     reason: str
 
 
-Order = Lease | Start | Update | Drop | Release | Halt | WakeAt
+@lean
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """Give ``rank`` everything as it stands: a checkpoint in which no later update is.
+
+    ``ranks`` and ``clocks``: the members. ``left``: the undecided batches of pass ``pass_id`` (one
+    entry, or one a worker with data of its own); empty if no pass is open.
+    """
+
+    rank: int
+    version: int
+    progress: int
+    ranks: tuple[int, ...]
+    clocks: tuple[int, ...]
+    pass_id: int
+    left: tuple[Left, ...]
+    reason: str
+
+
+Order = Lease | Start | Update | Drop | Release | Halt | WakeAt | Cut

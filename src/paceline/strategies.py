@@ -144,6 +144,11 @@ def needs_everyone(strategy: Strategy) -> bool:
     return is_joint(strategy) and not isinstance(strategy, Backup) and halts
 
 
+def is_dealt(strategy: Strategy) -> bool:
+    """Whether every live worker is in every round, so that nothing moves while one is between two."""
+    return is_joint(strategy) and not isinstance(strategy, Backup)
+
+
 def _number(text: str, part: str) -> float:
     try:
         return float(part)

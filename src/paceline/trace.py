@@ -190,7 +190,7 @@ _TYPES: dict[str, type[Any]] = {
         Header, Setup, Step, Buckets, Health, Pass, Metric, Note, Close,
         events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
         events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
-        events.WakeAt,
+        events.WakeAt, events.Save, events.Cut,
     )
 }  # fmt: skip
 _COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.items()}

@@ -19,6 +19,7 @@ from math import inf
 from pathlib import Path
 
 from paceline.events import (
+    Cut,
     Drop,
     Fact,
     Halt,
@@ -30,6 +31,7 @@ from paceline.events import (
     Push,
     Release,
     Request,
+    Save,
     Start,
     Tick,
     Update,
@@ -91,6 +93,8 @@ def one_fact(
         return Pull(time_s=time_s, rank=rank)
     if verb == "tick":
         return Tick(time_s=time_s, rank=rank)
+    if verb == "save":
+        return Save(time_s=time_s, rank=rank)
     if verb == "push":
         return Push(
             time_s=time_s,
@@ -140,6 +144,13 @@ def said(order: Order) -> str:
             return f"halt {order.rank}"
         case WakeAt():
             return f"wake at {order.time_s:g}"
+        case Cut():
+            left = "; ".join(
+                f"{one.owner}: {spaced(one.returned)}, {one.next} to {one.total}"
+                for one in order.left
+            )
+            clocks = spaced(order.clocks, ",")
+            return f"cut {order.rank} v{order.version} clocks={clocks} left {left or 'nothing'}"
 
 
 def spaced(numbers: tuple[int, ...], gap: str = " ") -> str:

@@ -325,14 +325,6 @@ def test_the_start_line_says_what_runs(capsys: pytest.CaptureFixture[str]) -> No
         assert words in said[0]
 
 
-def test_planned_calls_say_so() -> None:
-    model, optimizer, _ = build()
-    with paceline.Worker(model, optimizer) as worker:
-        for call in (lambda: worker.save("x"), lambda: worker.load("x")):
-            with pytest.raises(paceline.UsageError, match="planned"):
-                call()
-
-
 def test_one_worker_agrees_with_itself() -> None:
     model, optimizer, loader = build()
     with paceline.Worker(model, optimizer) as worker:

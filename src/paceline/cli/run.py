@@ -51,8 +51,11 @@ Exit codes:
 @click.option("--lr-factor", type=float, default=1.0, help="Multiplies every learning rate.")
 @click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")
 @click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
-@click.option("--seed", type=int, default=0, help="Of random, numpy, torch; {seed} in ARGS.")
+@click.option("--seed", type=int, help="Of random, numpy, torch; {seed} in ARGS. [default: 0]")
 @click.option("--threads", type=int, help="Threads of a worker. [default: cores // workers]")
+@click.option(
+    "--resume", type=Path, metavar="RUN", help="Go on from the newest checkpoint of that run."
+)
 @click.option("--quiet", is_flag=True, help="Say only what went wrong.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the summary; workers' output to stderr."
@@ -77,6 +80,11 @@ def command(as_json: bool, **options: Any) -> None:
 def _request(options: dict[str, Any]) -> Any:
     from paceline.launch.request import RunRequest
 
+    if options["resume"] is not None:
+        from paceline.launch.continuing import continued
+
+        options = continued(options)
+    options["seed"] = options["seed"] or 0
     overrides = {name: options.pop(name) for name in OVERRIDES}
     workers = options.pop("workers")
     return RunRequest(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ class Launch:
     has to find it through ``MASTER_ADDR``. ``out``: directory for the trace. ``overrides``: Worker
     keywords that the launcher's command line sets. ``lr_factor`` multiplies every learning rate at
     each update. ``emulate``: a cluster file whose timing to reproduce by sleeping. ``launcher_pid``:
-    the process whose end must end this one.
+    the process whose end must end this one. ``resume``: the checkpoint from which to go on.
     """
 
     rank: int = 0
@@ -37,6 +37,7 @@ class Launch:
     emulate: Path | None = None
     seed: int | None = None
     launcher_pid: int | None = None
+    resume: Path | None = None
 
 
 _VARIABLES = (
@@ -52,6 +53,12 @@ def install(launch: Launch) -> None:
     """Make ``launch`` this process's identity (the bootstrap's call, before the script runs)."""
     global _installed
     _installed = launch
+
+
+def forget_resume() -> None:
+    """The checkpoint was taken up: further Workers of this process begin anew."""
+    if _installed is not None and _installed.resume is not None:
+        install(replace(_installed, resume=None))
 
 
 def current_launch() -> Launch:

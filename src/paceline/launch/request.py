@@ -30,7 +30,7 @@ class RunRequest:
     ``lr_factor`` multiplies every learning rate at each update. ``emulate``: a ``cluster.toml``
     whose timing to reproduce. ``out``: a new or empty directory for what is recorded; None: a new
     one under ``runs/``. ``threads``: per worker, None: cores // workers. ``quiet``: say only what
-    went wrong.
+    went wrong. ``resume``: the checkpoint to go on from.
     """
 
     script: Path
@@ -44,6 +44,7 @@ class RunRequest:
     seed: int = 0
     threads: int | None = None
     quiet: bool = False
+    resume: Path | None = None
 
     def script_args(self) -> list[str]:
         """The script's arguments with ``{seed}`` filled in."""

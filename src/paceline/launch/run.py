@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from paceline import events, trace
+from paceline.checkpoints import point_to
 from paceline.launch.context import Launch
 from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
@@ -58,6 +59,8 @@ def run(
     """
     request = checked(request)
     out = choose_out(request, stamp=time.strftime("%Y%m%d-%H%M%S"))
+    if request.resume is not None:
+        point_to(out, request.resume)
     start = describe_start(request, started=_now())
     write_summary(out, start)
     result = _Runner(request, out, _console(request, stdout, stderr)).run()
@@ -149,6 +152,7 @@ class _Runner:
             emulate=None if request.emulate is None else request.emulate.resolve(),
             seed=request.seed,
             launcher_pid=os.getpid(),
+            resume=request.resume,
         )
 
     def _announce(self) -> None:

@@ -17,6 +17,7 @@ running    Push                                                 pushed
 pushed     (any)       the round is complete (at once if each   idle       Update | Drop, Lease
                        push is its own round)
 pushed     (own Push)  its round is over (backup)               idle       Drop(late), Lease
+(any)      Save                                                 (same)     Cut
 (any)      Leave, or a                                          gone       Release, Halt
            late Tick
 =========  ==========  =======================================  =========  ====================
@@ -43,10 +44,12 @@ from paceline.events import (
     Push,
     Release,
     Request,
+    Save,
     Start,
     Tick,
     WakeAt,
 )
+from paceline.policy.cuts import cut
 from paceline.policy.decisions import Ledger, drop
 from paceline.policy.liveness import Deadlines
 from paceline.policy.members import Member
@@ -60,16 +63,25 @@ from paceline.strategies import Strategy
 class Coordinator:
     """Decides for ``world_size`` workers under ``strategy``.
 
-    ``evict_after_s``: seconds of silence after which a worker is evicted; inf: never.
+    ``evict_after_s``: seconds of silence after which a worker is evicted; inf: never. ``version``,
+    ``progress``: where an earlier run had come to, if this one goes on from its checkpoint.
     Facts that a correct driver cannot produce (a Push without a Start) fail assertions.
     """
 
-    def __init__(self, *, strategy: Strategy, world_size: int, evict_after_s: float = inf) -> None:
+    def __init__(
+        self,
+        *,
+        strategy: Strategy,
+        world_size: int,
+        evict_after_s: float = inf,
+        version: int = 0,
+        progress: int = 0,
+    ) -> None:
         assert world_size >= 1, world_size
         self._rules = rules_of(strategy, world_size)
         self._roster = Roster(self._rules, world_size)
         self._round = Round(self._rules.quorum)
-        self._ledger = Ledger(self._rules)
+        self._ledger = Ledger(self._rules, version=version, progress=progress)
         self._passes = Passes(self._rules, self._roster)
         self._deadlines = Deadlines(evict_after_s)
         self._orders: list[Order] = []
@@ -175,6 +187,17 @@ class Coordinator:
         elif fact.rank in self._roster.members:
             self._deadlines.heard(fact.rank, fact.time_s)
 
+    def _on_save(self, fact: Save) -> None:
+        self._orders.append(
+            cut(
+                fact.rank,
+                ledger=self._ledger,
+                roster=self._roster,
+                passes=self._passes,
+                held=self._round,
+            )
+        )
+
     _handlers: ClassVar[dict[type, Callable[[Coordinator, Any], None]]] = {
         Join: _on_join,
         Leave: _on_leave,
@@ -182,6 +205,7 @@ class Coordinator:
         Pull: _on_pull,
         Push: _on_push,
         Tick: _on_tick,
+        Save: _on_save,
     }
 
     # ------------------------------------------------------------------------ what follows

@@ -23,9 +23,9 @@ class Ledger:
 
     __slots__ = ("_rules", "progress", "version", "weights")
 
-    def __init__(self, rules: Rules) -> None:
-        self.version = 0
-        self.progress = 0
+    def __init__(self, rules: Rules, *, version: int = 0, progress: int = 0) -> None:
+        self.version = version
+        self.progress = progress
         self.weights = Weights()
         self._rules = rules
 

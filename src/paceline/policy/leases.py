@@ -1,4 +1,4 @@
-"""Which batches a worker gets: ways to supply a pass, with the same five methods.
+"""Which batches a worker gets: ways to supply a pass, with the same six methods.
 
 ``Dealt``   whole rounds, one slot a member (sync, ssp:0): batch ``i`` of a round to slot ``i mod n``
 ``Shared``  the next batches to whoever needs some (backup, ssp:s, async)
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
+from paceline.events import Left
 from paceline.policy.members import Member
 
 Grant = tuple[Member, tuple[int, ...]]
@@ -55,6 +57,12 @@ class Queue:
         """Batches taken earlier are to be taken again, before all others."""
         self._returned = deque(sorted([*batches, *self._returned]))
 
+    def rest(self, owner: int, holders: Iterable[Member]) -> Left:
+        """What nobody holds, and what ``holders`` hold undecided."""
+        held = [batch for one in holders for batch in (*one.leases, *one.running)]
+        returned = tuple(sorted([*held, *self._returned]))
+        return Left(owner=owner, next=self._next, total=self.total, returned=returned)
+
     def amend(self, total: int) -> bool:
         """Batches ``total`` and later do not exist after all; whether that is news."""
         if self.total is not None and total >= self.total:
@@ -86,6 +94,9 @@ class Supply(Protocol):
     def give_back(self, member: Member, batches: tuple[int, ...]) -> tuple[int, ...]:
         """``member`` gave up ``batches``, having broken off or gone: those others shall compute."""
 
+    def left(self, holders: Iterable[Member]) -> tuple[Left, ...]:
+        """The pass's undecided batches. ``holders``: whoever may hold some."""
+
 
 class Shared:
     """One queue; every member is kept topped up to its depth, less near the end of the pass."""
@@ -116,6 +127,9 @@ class Shared:
     def give_back(self, member: Member, batches: tuple[int, ...]) -> tuple[int, ...]:
         self._queue.put_back(batches)
         return batches
+
+    def left(self, holders: Iterable[Member]) -> tuple[Left, ...]:
+        return (self._queue.rest(-1, holders),)
 
     def _allowance(self, member: Member) -> int:
         # A deep prefetch near the end would leave the last batches of all to one slow worker.
@@ -162,6 +176,9 @@ class Dealt:
         self._queue.put_back(batches)
         return batches
 
+    def left(self, holders: Iterable[Member]) -> tuple[Left, ...]:
+        return (self._queue.rest(-1, holders),)
+
     def _have_room(self) -> bool:
         playing = [slot for slot in self._slots if not slot.sits_out]
         return bool(playing) and all(slot.undecided + slot.window <= slot.depth for slot in playing)
@@ -203,6 +220,9 @@ class Own:
     def give_back(self, member: Member, batches: tuple[int, ...]) -> tuple[int, ...]:
         return ()
 
+    def left(self, holders: Iterable[Member]) -> tuple[Left, ...]:
+        return tuple(queue.rest(one.rank, [one]) for one, queue in self._queues.items())
+
 
 class Stopped:
     """What is left of a supply whose pass was stopped: nothing, but what it learns holds."""
@@ -224,6 +244,15 @@ class Stopped:
 
     def give_back(self, member: Member, batches: tuple[int, ...]) -> tuple[int, ...]:
         return ()
+
+    def left(self, holders: Iterable[Member]) -> tuple[Left, ...]:
+        return tuple(_without_rest(one) for one in self._supply.left(holders))
+
+
+def _without_rest(left: Left) -> Left:
+    """Only what is held."""
+    end = left.next if left.total is None else left.total
+    return replace(left, next=end, total=end)
 
 
 def _top_up(member: Member, queue: Queue, allowance: int) -> tuple[int, ...]:

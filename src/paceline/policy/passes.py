@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paceline.events import Request
+from paceline.events import Left, Request
 from paceline.policy.leases import Dealt, Grant, Own, Shared, Stopped, Supply
 from paceline.policy.members import Member
 from paceline.policy.roster import Roster
@@ -117,6 +117,16 @@ class Passes:
         for member in members:
             member.leases.clear()
         self._settle(members)
+
+    def left(self, held: Iterable[Member]) -> tuple[int, tuple[Left, ...]]:
+        """The open pass and its undecided batches (-1 and none if no pass is open).
+
+        ``held``: members, perhaps gone, whose push is in the round that is open.
+        """
+        if self._supply is None:
+            return -1, ()
+        holders = {id(one): one for one in (*self._roster.in_order(), *held)}
+        return self._pass_id, self._supply.left(holders.values())
 
     def _new_supply(self, members: list[Member]) -> Supply:
         asked = [r for r in self._pending.values() if r.pass_id == self._pass_id]

@@ -31,6 +31,11 @@ class Round:
         """Whether a push of ``rank``, perhaps of an earlier life, is held."""
         return any(member.rank == rank for member in self._held)
 
+    @property
+    def held(self) -> tuple[Member, ...]:
+        """Whose pushes are held."""
+        return tuple(self._held)
+
     def complete(self, expected: int) -> list[Member]:
         """The round's pushes in rank order if enough have come: it is then over.
 

@@ -74,6 +74,7 @@ class Deeds:
             events.Release: self._release,
             events.Halt: self._halt,
             events.WakeAt: self._wake_at,
+            events.Cut: self._cut,
         }
 
     def carry_out(self, orders: Sequence[events.Order]) -> None:
@@ -254,6 +255,14 @@ class Deeds:
 
     def _wake_at(self, order: events.WakeAt) -> None:
         self._loop.call_at(order.time_s, self._wake)
+
+    def _cut(self, order: events.Cut) -> None:
+        taken = messages.CutTaken(
+            version=order.version, progress=order.progress, ranks=list(order.ranks),
+            clocks=list(order.clocks), left=list(order.left),
+            parameters_fd=self._versions.lend(order.rank), state=self._shard.state(),
+        )  # fmt: skip
+        self._group.reply(order.rank, taken)
 
     # --------------------------------------------------------------------------------- details
 

@@ -15,6 +15,7 @@ from paceline.server.connection import Connection, log
 from paceline.server.deaths import Deaths
 from paceline.server.door import Door
 from paceline.server.gathers import Gathers
+from paceline.server.hand_ins import HandIns
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.server.witnesses import Witnesses
@@ -27,6 +28,7 @@ from paceline.transport.messages import (
     Filled,
     Gather,
     Gone,
+    HandIn,
     Hello,
     Open,
     OpenPass,
@@ -34,13 +36,14 @@ from paceline.transport.messages import (
     Read,
     Ready,
     Stop,
+    TakeCut,
     Vouch,
     Welcome,
     Witness,
 )
 
 REMIND_EVERY_S = 20.0
-PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch, Vouch)
+PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch, Vouch, TakeCut)
 
 
 class Plane(Protocol):
@@ -79,6 +82,7 @@ class Hub:
         self._reminded_s = self._busy_s
         self._deaths = Deaths(loop)
         self._gathers = Gathers()
+        self._hand_ins = HandIns()
         self._door = Door(group)
         self._plane: Plane | None = None
         self._witnesses: Witnesses | None = None
@@ -181,6 +185,9 @@ class Hub:
             self._finish_gathers()
         elif isinstance(request, Witness):
             self._witness(member, request)
+        elif isinstance(request, HandIn):
+            live = {one.rank for one in self._group.live()}
+            self._group.reply(member.rank, self._hand_ins.add(member.rank, request, live))
         elif isinstance(request, PLANE_REQUESTS):
             self._plane_of_run().handle(member, request)
         else:
@@ -275,6 +282,7 @@ class Hub:
         self._plane = None
         self._witnesses = None
         self._gathers = Gathers()
+        self._hand_ins = HandIns()
         self._roles = {}
         self._door.forget()
         self._group.members = {}

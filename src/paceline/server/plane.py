@@ -65,6 +65,7 @@ class ServerPlane:
             messages.Read: self._read,
             messages.Fetch: self._fetch,
             messages.Vouch: self._vouch,
+            messages.TakeCut: self._cut,
         }
 
     # ------------------------------------------------------------------------------- the hub's
@@ -147,6 +148,8 @@ class ServerPlane:
             strategy=strategy,
             world_size=self._hello.world_size,
             evict_after_s=self._hello.evict_after_s,
+            version=first.version,
+            progress=first.progress,
         )
         self._scales = Scales(
             LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
@@ -236,6 +239,10 @@ class ServerPlane:
     def _vouch(self, seat: Seat, _request: messages.Vouch) -> None:
         rank = seat.member.rank
         self._group.reply(rank, messages.Vouched(facts=self._vouching.facts(rank)))
+
+    def _cut(self, seat: Seat, _request: messages.TakeCut) -> None:
+        self._feed(events.Save(time_s=self._now_s(), rank=seat.member.rank))
+        self._recorder.flush()  # what led to a checkpoint is on record whatever happens next
 
     # ------------------------------------------------------------------------------- the policy
 

@@ -21,6 +21,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from paceline.events import Left
+
 PROTOCOL_VERSION = 3
 MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
 MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
@@ -95,6 +97,27 @@ class Gathered(Message, frozen=True, kw_only=True):
 
     ranks: list[int]
     payloads: list[bytes]
+
+
+class HandIn(Message, frozen=True, kw_only=True):
+    """This worker's own part of checkpoint ``number`` of pass ``pass_id``. Reply: HandedIn, at once.
+
+    ``together``: whoever is the last of the live workers to hand in is to write it; otherwise the
+    first, with the parts that the others handed in last.
+    """
+
+    pass_id: int
+    number: int
+    together: bool
+    part: bytes
+
+
+class HandedIn(Message, frozen=True, kw_only=True):
+    """``turn``: this worker writes the checkpoint, of these ``parts`` (in the order of ``ranks``)."""
+
+    turn: bool
+    ranks: list[int]
+    parts: list[bytes]
 
 
 class Bye(Message, frozen=True, kw_only=True):
@@ -178,7 +201,8 @@ class Open(Message, frozen=True, kw_only=True):
     for ``manifest``. Rank 0's holds the initial parameters, laid out alike, until the reply;
     ``state`` is the optimizer's ``state_dict`` if it already has any. ``bucket_bytes``: what
     :func:`paceline.gradients.buckets.buckets_of` is given. ``scale``, ``scale_patience``: the loss
-    scale to begin with (:class:`paceline.gradients.precision.loss_scale.LossScale`).
+    scale to begin with (:class:`paceline.gradients.precision.loss_scale.LossScale`). ``version``,
+    ``progress``: where the checkpoint stood from which training goes on.
     """
 
     strategy: str
@@ -191,6 +215,8 @@ class Open(Message, frozen=True, kw_only=True):
     state: bytes | None
     scale: float = 1.0
     scale_patience: int = 0
+    version: int = 0
+    progress: int = 0
 
 
 class Opened(Message, frozen=True, kw_only=True):
@@ -338,6 +364,25 @@ class State(Message, frozen=True, kw_only=True):
     state: bytes
 
 
+class TakeCut(Message, frozen=True, kw_only=True):
+    """The worker writes a checkpoint: the policy's Save. Reply: CutTaken."""
+
+
+class CutTaken(Message, frozen=True, kw_only=True):
+    """Everything as it stands, as the policy's Cut says. ``state``: the optimizer's, as in State.
+
+    ``parameters_fd`` may be read until the next request, beside the version that the worker has.
+    """
+
+    version: int
+    progress: int
+    ranks: list[int]
+    clocks: list[int]
+    left: list[Left]
+    parameters_fd: int
+    state: bytes
+
+
 # ------------------------------------------------------------------------------ observer
 
 
@@ -362,6 +407,7 @@ AnyMessage = (
     Hello | Welcome | Stop | Abort | Beat | Gather | Gathered | Bye | Gone
     | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Filled | Push | Decided
     | Read | Latest | Fetch | State | Notice | Progress | Witness | Witnessed | Vouch | Vouched
+    | HandIn | HandedIn | TakeCut | CutTaken
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -35,11 +35,14 @@ from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
+from paceline.worker.plane import Position
 from paceline.worker.planes import PlaneName, open_plane, refuse
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
 from paceline.worker.training import Training
+
+_BEGINNING = Position()
 
 
 def assemble(
@@ -48,12 +51,16 @@ def assemble(
     options: Options,
     launch: Launch,
     *,
+    begin_at: Position = _BEGINNING,
+    prepare: Callable[[], None] | None = None,
     join: Callable[..., Session] = Session.connect,
     clock_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> tuple[Parts, Session | None]:
     """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
 
+    ``begin_at``: where the checkpoint stood that model and optimizer are of. ``prepare()``: called when
+    the group is joined and nothing is compared yet.
     Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
     """
     check_pairings(
@@ -68,6 +75,8 @@ def assemble(
         clip_norm=options.clip_norm,
         lr_factor=launch.lr_factor,
         clock_s=clock_s,
+        version=begin_at.version,
+        progress=begin_at.progress,
         precision=precision_for(options.types, (one.parameter.dtype for one in trainables)),
     )
     name = topology(
@@ -87,6 +96,8 @@ def assemble(
         options=options, launch=launch, session=session, recorder=recorder, sleep_s=sleep_s
     )
     try:
+        if prepare is not None:
+            prepare()
         return _agreed(name, training, member), session
     except BaseException as error:
         _leave(session, error)

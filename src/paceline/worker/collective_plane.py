@@ -8,7 +8,8 @@ whatever happened to it: what a rank does not have, it brings as zeros. Everythi
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Literal
 
@@ -25,7 +26,7 @@ from paceline.worker.manifest import Trainable, flat_layout, in_models_order
 from paceline.worker.meetings import Meetings
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
-from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
+from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import ScheduledPass, outcome_after
 from paceline.worker.reducer import Reduced, Reducer
 from paceline.worker.session import Session
@@ -37,12 +38,13 @@ class CollectivePlane:
     """The plane of ``sync:allreduce``."""
 
     name = "allreduce"
+    together = True
 
     def __init__(self, session: Session, training: Training) -> None:
         self._session = session
         self._training = training
         self._parameters = training.parameters
-        self._position = Position()
+        self._position = Position(version=training.version, progress=training.progress)
         self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._left = False
@@ -144,6 +146,20 @@ class CollectivePlane:
             data = pack(tensors).to(self._group.device)
             self._group.broadcast(data)
             unpack(data, tensors)
+
+    def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
+        return self._session.hand_in(pass_id, number, part, together=True)
+
+    @contextmanager
+    def cut(self) -> Iterator[Cut]:
+        training, position = self._training, self._position
+        yield Cut(
+            version=position.version,
+            progress=position.progress,
+            clocks=dict.fromkeys(range(self._session.world_size), position.clock),
+            left=() if self._pass is None else (self._pass.left(),),
+            state=dump_state(training.optimizer, training.trainables),
+        )
 
     def sync_optimizer(self) -> None:
         return

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from paceline.errors import UsageError
+from paceline.events import Left
 from paceline.worker.batch import Fingerprint, samples_in
 from paceline.worker.order import Order
 
@@ -95,9 +96,26 @@ class StreamFeed:
         self._iterator = iter(source)
         self.position = 0
         self._held: dict[int, Any] = {}
+        self._left: Left | None = None
 
     def prefetch(self, numbers: Iterable[int]) -> None:
         """Nothing: what a stream prefetches is its own business."""
+
+    def go_on(self, left: Left, position: int) -> None:
+        """Read what was read of an interrupted pass, up to ``position`` at most, and throw it away.
+
+        Batch numbers are those of what is ``left``, from now on.
+        """
+        self._left = left
+        if left.count != 0:
+            position = min(position, left.number(0))
+        while self.position < position and self._read() is not END:
+            pass
+
+    @property
+    def length(self) -> int:
+        """How many of the batches asked for have been met so far: all, at the stream's end."""
+        return self.position if self._left is None else self._left.before(self.position)
 
     def peek(self) -> Any:
         """The first batch, or END. It stays to be got."""
@@ -106,6 +124,8 @@ class StreamFeed:
         return self._held.get(0, END)
 
     def get(self, number: int) -> Any:
+        if self._left is not None:
+            number = self._left.number(number)
         if number in self._held:
             return self._held.pop(number)
         self._held.clear()

@@ -48,6 +48,13 @@ class Journal:
             self._recorder.write(trace.Note(time_s=now, kind=kind, rank=-1, text=text))
         self.say(text)
 
+    def tell(self, kind: str, text: str) -> None:
+        """A sentence about what this rank did for the run: recorded and printed, whichever it is."""
+        now = self._phases.now_s()
+        self._recorder.write(trace.Note(time_s=now, kind=kind, rank=self._rank, text=text))
+        self._recorder.flush()
+        print(f"paceline: {text}", file=sys.stderr, flush=True)
+
     def setup(self, **facts: Any) -> None:
         """What the run is made of (the fields of :class:`paceline.trace.Setup`)."""
         self._recorder.write(trace.Setup(time_s=self._phases.now_s(), **facts))

@@ -7,8 +7,8 @@ and a window with a NaN or an infinity in it is skipped, counted and named.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Literal
 
@@ -19,8 +19,8 @@ from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.masters import Masters
 from paceline.worker.manifest import Trainable
-from paceline.worker.optimizer_state import step
-from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
+from paceline.worker.optimizer_state import dump_state, step
+from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import ScheduledPass, outcome_after
 from paceline.worker.training import Training
 
@@ -29,13 +29,14 @@ class LocalPlane:
     """The plane of a single worker, under every strategy (they are all the same at N=1)."""
 
     name = "local"
+    together = True
 
     def __init__(self, training: Training) -> None:
         self._training = training
         self._parameters = training.parameters
         self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
         self._masters = Masters(training.optimizer, training.parameters)
-        self._position = Position()
+        self._position = Position(version=training.version, progress=training.progress)
         self._scale = training.precision.scale
         self._pass: ScheduledPass | None = None
         self._armed = False
@@ -109,6 +110,20 @@ class LocalPlane:
 
     def broadcast(self, tensors: list[torch.Tensor]) -> None:
         return
+
+    def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
+        return {0: part}
+
+    @contextmanager
+    def cut(self) -> Iterator[Cut]:
+        training, position = self._training, self._position
+        yield Cut(
+            version=position.version,
+            progress=position.progress,
+            clocks={0: position.clock},
+            left=() if self._pass is None else (self._pass.left(),),
+            state=dump_state(training.optimizer, training.trainables),
+        )
 
     def sync_optimizer(self) -> None:
         return

@@ -7,33 +7,57 @@ an exception may be on its way.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.events import Left
 from paceline.worker import buffers
 from paceline.worker.announce import announce
+from paceline.worker.catching_up import CatchingUp
 from paceline.worker.feeding import StreamFeed
 from paceline.worker.manifest import hyperparameters
 from paceline.worker.outside import refuse_different_groups
 from paceline.worker.parts import Parts
 from paceline.worker.planning import Demand, batches_in, check_same_order, plan_pass
 from paceline.worker.results import StepResult
+from paceline.worker.saving import Saver, Standing, Wish
+from paceline.worker.streams import LoaderGenerators, capture
 from paceline.worker.training_pass import TrainingPass
 
 _END = "the end of batches"
 
 
 class Loop:
-    """What ``worker.batches``, ``step`` and ``stop`` do."""
+    """What ``worker.batches``, ``step``, ``stop`` and ``save`` do.
 
-    def __init__(self, parts: Parts) -> None:
+    ``catching_up``: what a resumed script has to go through again (None: nothing). ``samples``: of
+    all workers in the updates made so far.
+    """
+
+    def __init__(
+        self, parts: Parts, catching_up: CatchingUp | None = None, samples: float = 0.0
+    ) -> None:
         self._parts = parts
+        self._catching_up = catching_up or CatchingUp(None)
+        self._loaders = LoaderGenerators()
+        self._saver = Saver(parts, self._loaders)
+        self._saves_outside = 0
+        self._began: dict[str, Any] | None = None
+        self._lefts: dict[int, Left] = {}
+        self._samples_before = samples
+        self._pass_samples_before = 0.0
         self._pass: TrainingPass | None = None
         self._passes = 0
         self._announced = False
         self._own_samples = 0.0
-        self._settled_samples = 0.0
-        self._settled_progress = 0
+        self._settled_samples = samples
+        self._settled_progress = parts.plane.position().progress
+
+    @property
+    def begun(self) -> bool:
+        """Whether a pass was begun."""
+        return self._passes > 0
 
     @property
     def inside(self) -> bool:
@@ -48,13 +72,23 @@ class Loop:
                 "zip the loaders, not the batches: worker.batches(list(zip(a, b)))."
             )
         self.settle()
-        planned = plan_pass(demand, self._parts, self._passes)
-        self._announce(planned.samples, planned.plan.window)
-        self._pass = current = TrainingPass(self._parts, planned)
+        if self._skip(demand):
+            return
+        self._pass = current = self._begin(demand)
         self._passes += 1
         yield from current.batches()
         if not current.over and not current.broken_off:
             self._finish(current)
+
+    def save(self, path: Any, keep: int) -> None:
+        """See :meth:`paceline.Worker.save`."""
+        wish = self._saver.wish_for(path, keep)
+        if self._pass is None or not self._pass.active:
+            self._save_outside(wish)
+        elif self._pass.between_windows:
+            self._saver.inside(wish, self._standing())
+        else:
+            self._pass.at_window_end = partial(self._save_at_end, wish)
 
     def step(self, loss: Any, weight: float | None) -> StepResult:
         """See :meth:`paceline.Worker.step`."""
@@ -96,9 +130,85 @@ class Loop:
     def samples(self) -> float:
         """Samples committed by all workers: exact when a pass has ended, else nearly so."""
         if self._pass is None:
-            return 0.0
+            return self._settled_samples
         since = self._parts.plane.position().progress - self._settled_progress
         return self._settled_samples + since * self._pass.plan.unit
+
+    def _skip(self, demand: Demand) -> bool:
+        """Whether this pass had ended when the checkpoint was taken that is being resumed."""
+        self._loaders.meet(demand.loader)
+        skipped = self._catching_up.skips(self._passes)
+        if skipped:
+            self._passes += 1
+            self._saves_outside = 0
+            self._arrive_if_made_here()
+        return skipped
+
+    def _begin(self, demand: Demand) -> TrainingPass:
+        parts, device = self._parts, self._parts.device
+        going_on = self._catching_up.interrupted(self._loaders, device)
+        if going_on is None:
+            self._arrive()
+        self._lefts = {} if going_on is None else going_on.lefts
+        self._began = {"streams": capture(device), "loaders": self._loaders.capture()}
+        planned = plan_pass(demand, parts, self._passes, going_on)
+        self._announce(planned.samples, planned.plan.window)
+        self._saver.begin_pass()
+        current = TrainingPass(parts, planned)
+        self._pass_samples_before = self._arrive()
+        return current
+
+    def _arrive(self) -> float:
+        parts = self._parts
+        return self._catching_up.arrive(parts.model, self._loaders, parts.device, parts.seed)
+
+    def _arrive_if_made_here(self) -> None:
+        if self._catching_up.made_by(passes=self._passes, calls=self._saves_outside):
+            self._arrive()
+
+    def _save_outside(self, wish: Wish) -> None:
+        self.settle()
+        self._saves_outside += 1
+        if self._catching_up.over:
+            self._saver.outside(wish, self._standing())
+        else:
+            self._arrive_if_made_here()
+
+    def _save_at_end(self, wish: Wish) -> None:
+        self._saver.inside(wish, self._standing())
+
+    def _make_up(self, facts: list[dict[str, Any]]) -> None:
+        """A checkpoint that not all workers could ask for, having no batch any more, is taken now."""
+        most = max(facts, key=lambda fact: fact["saves"])
+        unequal = most["saves"] > min(fact["saves"] for fact in facts)
+        if unequal and self._parts.plane.together:
+            wish = self._saver.wish_for(most["directory"], most["keep"])
+            self._saver.outside(wish, self._standing())
+
+    def _standing(self) -> Standing:
+        """Where this worker is, for a checkpoint."""
+        current = self._pass
+        if current is None or current.over:
+            return Standing(
+                passes=self._passes,
+                inside=False,
+                calls=self._saves_outside,
+                samples=self.samples(),
+                window=None if current is None else current.plan.window,
+            )
+        return Standing(
+            passes=self._passes - 1,
+            inside=True,
+            calls=0,
+            samples=self.samples(),
+            pass_samples=current.samples + self._pass_samples_before,
+            window=current.plan.window,
+            order=current.order,
+            lefts=self._lefts,
+            end=current.end,
+            began=self._began,
+            position=getattr(current.feed, "position", None),
+        )
 
     def _announce(self, samples: float, window: int) -> None:
         if not self._announced:
@@ -111,7 +221,7 @@ class Loop:
         current.over = True
         parts.phases.enter("wait")
         parts.moments.ended()
-        self._settle_samples(current)
+        facts = self._settle_samples(current)
         if (
             isinstance(current.feed, StreamFeed)
             and current.plan.split
@@ -122,9 +232,11 @@ class Loop:
         parts.schedules.advance_to(parts.plane.position().progress)
         parts.schedules.end_pass()
         self._record(current)
+        self._saves_outside = 0
+        self._make_up(facts)
         parts.phases.enter("user")
 
-    def _settle_samples(self, current: TrainingPass) -> None:
+    def _settle_samples(self, current: TrainingPass) -> list[dict[str, Any]]:
         parts = self._parts
         self._own_samples += current.samples
         facts = parts.agreement.gather(
@@ -132,15 +244,21 @@ class Loop:
             samples=self._own_samples,
             buffers=buffers.digests(parts.model),
             groups=hyperparameters(parts.optimizer),
+            **self._saver.asked(),
         )
         refuse_different_groups(facts)
         buffers.agree(
-            parts.model, parts.agreement, [fact["buffers"] for fact in facts], current.samples
+            parts.model,
+            parts.agreement,
+            [fact["buffers"] for fact in facts],
+            current.samples + self._pass_samples_before,
         )
         estimate = self.samples()
         everyone = len(facts) == parts.launch.world_size  # the dead cannot say what they had done
-        self._settled_samples = sum(fact["samples"] for fact in facts) if everyone else estimate
+        total = self._samples_before + sum(fact["samples"] for fact in facts)
+        self._settled_samples = total if everyone else estimate
         self._settled_progress = parts.plane.position().progress
+        return facts
 
     def _record(self, current: TrainingPass) -> None:
         position = self._parts.plane.position()

@@ -6,10 +6,11 @@ was doing. Knows no trace and no plane.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, get_args
 
-Phase = Literal["user", "data", "forward", "backward", "exchange", "wait", "evaluate"]
+Phase = Literal["user", "data", "forward", "backward", "exchange", "wait", "evaluate", "save"]
 
 
 _NOTHING_S: dict[str, float] = dict.fromkeys(get_args(Phase), 0.0)
@@ -35,6 +36,16 @@ class Phases:
         if phase != self.current:
             self._began_s = now_s
             self.current = phase
+
+    @contextmanager
+    def within(self, phase: Phase) -> Iterator[None]:
+        """``phase`` for a while, then again what was."""
+        before = self.current
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
 
     def take(self) -> dict[str, float]:
         """Seconds spent in each phase since the last call."""

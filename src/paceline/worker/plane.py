@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import torch
 
+from paceline.events import Left
 from paceline.values import lean
 
 
@@ -121,11 +122,30 @@ class Position:
     progress: int = 0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """Where the group stands, for a checkpoint. ``clocks``: of the live workers.
+
+    ``left``: the undecided batches of the open pass (one entry for all workers, or one each if they
+    have data of their own); empty if none is open. ``state``: the optimizer's, as
+    :func:`paceline.worker.optimizer_state.dump_state` makes it.
+    """
+
+    version: int
+    progress: int
+    clocks: dict[int, int]
+    left: tuple[Left, ...]
+    state: bytes | None
+
+
 class Plane(Protocol):
     """How gradients become parameters. All calls come from the worker's main thread."""
 
     name: str
     """``"local"``, ``"allreduce"`` or ``"server"``."""
+
+    together: bool
+    """Whether every live worker is in every round: nothing moves while one is between two windows."""
 
     def position(self) -> Position:
         """The last known position of the group."""
@@ -159,6 +179,16 @@ class Plane(Protocol):
 
     def broadcast(self, tensors: list[torch.Tensor]) -> None:
         """Overwrite ``tensors`` (buffers, frozen parameters) with rank 0's; every rank calls it."""
+
+    def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
+        """Hand in this worker's part of a checkpoint; all parts by rank if it is to write it.
+
+        That is the last live worker that hands in where they are ``together``, else the first.
+        Does not wait for others.
+        """
+
+    def cut(self) -> AbstractContextManager[Cut]:
+        """Where the group stands now; inside, the model holds the parameters of that version."""
 
     def sync_optimizer(self) -> None:
         """Make the user's optimizer hold the state that training has reached (one-sided)."""

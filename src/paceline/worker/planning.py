@@ -12,10 +12,12 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from paceline.errors import UsageError, bad_value
+from paceline.errors import CheckpointError, UsageError, bad_value
 from paceline.worker.agreement import require_equal
+from paceline.worker.catching_up import GoingOn
 from paceline.worker.feeding import Feed, MapFeed, StreamFeed, first_samples
 from paceline.worker.order import (
+    Order,
     decode_order,
     draw_order,
     encode_order,
@@ -61,23 +63,35 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """A pass ready to run. ``samples``: in a typical batch of this rank's."""
+    """A pass ready to run. ``samples``: in a typical batch of this rank's. ``order``: of the whole
+    pass, where it was drawn for all ranks."""
 
     feed: Feed
     plan: PassPlan
     samples: float
+    order: Order | None = None
 
 
-def plan_pass(demand: Demand, parts: Parts, pass_id: int) -> Planned:
-    """Agree on the pass with all live ranks and make the feed for it.
+def plan_pass(
+    demand: Demand, parts: Parts, pass_id: int, going_on: GoingOn | None = None
+) -> Planned:
+    """Agree on the pass with all live ranks and make the feed for it. ``going_on``: if it was begun
+    before and interrupted; its batches are then numbered among those that are left.
 
-    Raises UsageError / MismatchError where loader, options and ranks do not fit together.
+    Raises UsageError / MismatchError where loader, options and ranks do not fit together,
+    CheckpointError where the loader is not that of the interrupted pass.
     """
-    if parts.launch.world_size == 1 or not demand.split:
-        return _own_loader(demand, parts, pass_id)
+    drawn = going_on is not None and going_on.order is not None
+    if (parts.launch.world_size == 1 or not demand.split) and not drawn:
+        return _own_loader(demand, parts, pass_id, going_on)
     if is_map_style(demand.loader, steps_given=demand.steps is not None):
-        return _shared_by_index(demand, parts, pass_id)
-    return _read_whole(demand, parts, pass_id)
+        return _shared_by_index(demand, parts, pass_id, going_on)
+    if drawn:
+        raise CheckpointError(
+            "The interrupted pass was over a map-style DataLoader, and this loader is none: it "
+            "cannot be gone on with. Resume with the loader it was begun with."
+        )
+    return _read_whole(demand, parts, pass_id, going_on)
 
 
 def batches_in(demand: Demand, *, window: int, world_size: int) -> int | None:
@@ -110,17 +124,20 @@ def loader_seed(parts: Parts, pass_id: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
-def _own_loader(demand: Demand, parts: Parts, pass_id: int) -> Planned:
+def _own_loader(demand: Demand, parts: Parts, pass_id: int, going_on: GoingOn | None) -> Planned:
     feed = StreamFeed(demand.loader, cycle=demand.steps is not None, watch=False)
     samples = first_samples(feed)
     window = parts.options.window(batch=samples, world_size=parts.launch.world_size)
     total = batches_in(demand, window=window, world_size=parts.launch.world_size)
+    total = _go_on(feed, total, going_on, demand)
     everyone = _same_call(demand, parts, window, kind="own", samples=samples)
     plan = _plan(demand, pass_id, total, window, everyone[0]["samples"])
     return Planned(feed=feed, plan=plan, samples=samples)
 
 
-def _shared_by_index(demand: Demand, parts: Parts, pass_id: int) -> Planned:
+def _shared_by_index(
+    demand: Demand, parts: Parts, pass_id: int, going_on: GoingOn | None
+) -> Planned:
     loader, world_size = demand.loader, parts.launch.world_size
     if loader.batch_size is None and parts.options.global_batch is not None:
         raise UsageError(
@@ -130,24 +147,50 @@ def _shared_by_index(demand: Demand, parts: Parts, pass_id: int) -> Planned:
     window = parts.options.window(batch=loader.batch_size or 1, world_size=world_size)
     _same_call(demand, parts, window, kind="map", samples=None)
     total = batches_in(demand, window=window, world_size=world_size) if demand.steps else None
-    order = order_of(demand, parts, total, CALL)
-    samples = nominal_samples(loader, order)
+    order = whole = _kept_order(demand, going_on) or order_of(demand, parts, total, CALL)
+    if going_on is not None:
+        left = going_on.total(len(whole), split=True)
+        order = [whole[left.number(place)] for place in range(left.count or 0)]
+    samples = nominal_samples(loader, whole)
     ahead = loader.num_workers * (loader.prefetch_factor or 0)
     plan = _plan(demand, pass_id, len(order), window, samples, ahead=ahead)
     feed = MapFeed(loader, order, seed=loader_seed(parts, pass_id))
-    return Planned(feed=feed, plan=plan, samples=samples)
+    return Planned(feed=feed, plan=plan, samples=samples, order=whole)
 
 
-def _read_whole(demand: Demand, parts: Parts, pass_id: int) -> Planned:
+def _read_whole(demand: Demand, parts: Parts, pass_id: int, going_on: GoingOn | None) -> Planned:
     feed = StreamFeed(demand.loader, cycle=demand.steps is not None, watch=True)
     samples = first_samples(feed)
     window = parts.options.window(batch=samples, world_size=parts.launch.world_size)
     total = batches_in(demand, window=window, world_size=parts.launch.world_size)
     first = feed.mark(feed.position).hex()
+    total = _go_on(feed, total, going_on, demand)
     everyone = _same_call(demand, parts, window, kind="stream", samples=samples, first=first)
     require_equal(everyone, {"first": _SAME_ORDER})
     plan = _plan(demand, pass_id, total, window, everyone[0]["samples"])
     return Planned(feed=feed, plan=plan, samples=samples)
+
+
+def _kept_order(demand: Demand, going_on: GoingOn | None) -> Order | None:
+    """The order that the checkpoint kept, if it is one of this loader's."""
+    if going_on is None or going_on.order is None:
+        return None
+    if demand.steps is None:  # else the pass may have as many batches as it likes
+        going_on.total(length_of(index_source(demand.loader)), split=True)
+    return going_on.order
+
+
+def _go_on(
+    feed: StreamFeed, total: int | None, going_on: GoingOn | None, demand: Demand
+) -> int | None:
+    """How many batches the pass has, those of an interrupted one being what is left of it."""
+    if going_on is None:
+        return total
+    if demand.steps is not None and demand.split:
+        total = None  # it follows from the number of workers, which may have changed
+    left = going_on.total(total, split=demand.split)
+    feed.go_on(left, going_on.position)
+    return left.count
 
 
 def check_same_order(feed: StreamFeed, parts: Parts) -> None:

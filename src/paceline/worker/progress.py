@@ -6,7 +6,8 @@ rank computes the same schedule. Knows no gradients and no other rank.
 
 from __future__ import annotations
 
-from paceline.policy.schedule import window_batches
+from paceline.events import Left
+from paceline.policy.schedule import batches_before, window_batches
 from paceline.worker.plane import BucketTimes, Outcome, PassPlan, Position
 
 
@@ -92,6 +93,16 @@ class ScheduledPass:
             self._leased_updates += 1
         self._outstanding += fresh
         return fresh
+
+    def left(self) -> Left:
+        """The pass's undecided batches (of every worker, if each has data of its own)."""
+        following = batches_before(
+            world_size=self._world_size,
+            window=self.plan.window,
+            update=self.update,
+            total=self._total,
+        )
+        return Left(owner=-1, next=following, total=self._total, returned=())
 
     def _batches(self, update: int) -> tuple[int, ...]:
         return window_batches(

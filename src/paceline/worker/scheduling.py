@@ -8,11 +8,12 @@ hyper-parameters in the optimizer's groups.
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from paceline.errors import UsageError, bad_value
+from paceline.errors import CheckpointError, UsageError, bad_value
 from paceline.worker.moments import Moment
 
 Per = Literal["batch", "epoch"]
@@ -31,6 +32,33 @@ class Schedules:
         self._per_batch: list[LRScheduler] = []
         self._per_epoch: list[LRScheduler] = []
         self._stepped: dict[int, int] = {}
+        self.added: list[tuple[LRScheduler, Per]] = []
+        """All of them, in the order in which they came."""
+        self._saved: list[dict[str, Any]] = []
+        self._when_restored: Callable[[], None] = _nothing
+
+    @property
+    def progress(self) -> int:
+        """Loader batches for which they have been advanced."""
+        return self._progress
+
+    def states(self) -> list[dict[str, Any]]:
+        """Where each of them stands, for a checkpoint."""
+        return [
+            {"class": type(one).__name__, "per": per, "state": one.state_dict()}
+            for one, per in self.added
+        ]
+
+    def expect(
+        self, states: list[dict[str, Any]], progress: int, when_restored: Callable[[], None]
+    ) -> None:
+        """The schedulers that come have these ``states``, of a checkpoint at ``progress``.
+
+        ``when_restored()``: called after each, to put back the hyper-parameters that making it changed.
+        """
+        self._saved = list(states)
+        self._progress = progress
+        self._when_restored = when_restored
 
     def add(self, scheduler: LRScheduler, per: Per) -> None:
         """Advance ``scheduler`` from now on, per committed ``"batch"`` or per ``"epoch"`` (pass)."""
@@ -44,7 +72,20 @@ class Schedules:
         if per not in ("batch", "epoch"):
             raise bad_value("per", per, "'batch' or 'epoch'")
         (self._per_batch if per == "batch" else self._per_epoch).append(scheduler)
+        self.added.append((scheduler, per))
+        if self._saved:
+            self._restore(scheduler, self._saved.pop(0))
         self._stepped[id(scheduler)] = getattr(scheduler, "last_epoch", 0)
+
+    def _restore(self, scheduler: LRScheduler, saved: dict[str, Any]) -> None:
+        name = type(scheduler).__name__
+        if name != saved["class"]:
+            raise CheckpointError(
+                f"The checkpoint was made with a {saved['class']} here, and the script has a {name}. "
+                "Give worker.scheduler the same schedulers in the same order."
+            )
+        scheduler.load_state_dict(saved["state"])
+        self._when_restored()
 
     def advance_to(self, progress: int) -> None:
         """All workers together have committed ``progress`` loader batches."""
@@ -72,3 +113,7 @@ class Schedules:
             scheduler.step()
             self.stepped()
         self._stepped[id(scheduler)] = getattr(scheduler, "last_epoch", 0)
+
+
+def _nothing() -> None:
+    """Nothing was restored."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import torch
 
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
-from paceline.strategies import is_joint, needs_everyone
+from paceline.strategies import is_dealt, is_joint, needs_everyone
 from paceline.transport.messages import (
+    CutTaken,
     Decided,
     Ended,
     Fetch,
@@ -29,11 +31,12 @@ from paceline.transport.messages import (
     Read,
     Ready,
     Started,
+    TakeCut,
 )
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
-from paceline.worker.plane import Contribution, Outcome, PassPlan, Position, Window
+from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.session import Session
 from paceline.worker.shared_gradients import BUCKET_BYTES, SharedGradients
 from paceline.worker.shared_parameters import SharedParameters
@@ -52,6 +55,7 @@ class ServerPlane:
         self._session = session
         self._training = training
         self._joint = is_joint(training.strategy)
+        self.together = is_dealt(training.strategy)
         self._plan: PassPlan | None = None
         self._scale = training.precision.scale.value
         self._leases: list[int] = []
@@ -76,7 +80,9 @@ class ServerPlane:
         self._shared.show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
         vars(training.optimizer)["_opt_called"] = True
-        self._position = Position(version=opened.version, clock=opened.clock)
+        self._position = Position(
+            version=opened.version, clock=opened.clock, progress=training.progress
+        )
 
     def position(self) -> Position:
         return self._position
@@ -172,6 +178,21 @@ class ServerPlane:
             piece.copy_(torch.frombuffer(bytearray(roots), dtype=torch.uint8))
         unpack(data, tensors)
 
+    def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
+        return self._session.hand_in(pass_id, number, part, together=self.together)
+
+    @contextmanager
+    def cut(self) -> Iterator[Cut]:
+        taken: CutTaken = self._session.request(TakeCut())
+        with self._shared.showing(taken.parameters_fd):
+            yield Cut(
+                version=taken.version,
+                progress=taken.progress,
+                clocks=dict(zip(taken.ranks, taken.clocks, strict=True)),
+                left=tuple(taken.left),
+                state=taken.state,
+            )
+
     def sync_optimizer(self) -> None:
         state = self._session.request(Fetch()).state
         load_state(self._training.optimizer, self._training.trainables, state)
@@ -202,6 +223,8 @@ class ServerPlane:
             state=dump_state(training.optimizer, training.trainables) if rank0 else None,
             scale=training.precision.scale.value,
             scale_patience=training.precision.scale.patience,
+            version=training.version,
+            progress=training.progress,
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ from paceline.transport.messages import (
     AbortKind,
     Bye,
     Gather,
+    HandedIn,
+    HandIn,
     Hello,
     Message,
     Stop,
@@ -103,6 +105,15 @@ class Session:
         """All live workers' payloads, in rank order. Every live worker has to call it."""
         payloads: list[bytes] = self.request(Gather(tag=tag, payload=payload)).payloads
         return payloads
+
+    def hand_in(
+        self, pass_id: int, number: int, part: bytes, *, together: bool
+    ) -> dict[int, bytes] | None:
+        """Hand in a part of a checkpoint: see :meth:`paceline.worker.plane.Plane.hand_in`."""
+        handed: HandedIn = self.request(
+            HandIn(pass_id=pass_id, number=number, together=together, part=part)
+        )
+        return dict(zip(handed.ranks, handed.parts, strict=True)) if handed.turn else None
 
     def tell_phase(self, report: Callable[[], tuple[str, float]]) -> None:
         """Let every beat say what the main thread does: ``report()``, a phase and its age in seconds."""

@@ -15,7 +15,8 @@ from paceline.worker.manifest import Trainable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """``lr_factor`` multiplies every learning rate at each update. ``clock_s``: monotonic."""
+    """``lr_factor`` multiplies every learning rate at each update. ``version``, ``progress``: where the
+    checkpoint stood from which training goes on. ``clock_s``: monotonic."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -25,6 +26,8 @@ class Training:
     lr_factor: float = 1.0
     clock_s: Callable[[], float] = time.monotonic
     precision: Precision = PLAIN
+    version: int = 0
+    progress: int = 0
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:

@@ -6,7 +6,7 @@ cannot get them wrong. Knows no strategy: what a window covers and becomes is th
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from paceline.errors import StoppedError, UsageError, bad_value
 from paceline.worker.batch import on_device, samples_in
 from paceline.worker.feeding import END
+from paceline.worker.order import Order
 from paceline.worker.parts import Parts
 from paceline.worker.plane import Outcome
 from paceline.worker.planning import Planned
@@ -61,6 +62,8 @@ class TrainingPass:
         self.stop = False
         self.broken_off = False
         self.over = False
+        self.at_window_end: Callable[[], None] | None = None
+        """To be called once, when the window in hand is decided."""
         parts.plane.open_pass(planned.plan)
         parts.moments.opened(planned.plan.pass_id)
         self._prefetch()
@@ -69,6 +72,22 @@ class TrainingPass:
     def active(self) -> bool:
         """Whether the user is inside the loop."""
         return not self.over and not self.broken_off
+
+    @property
+    def between_windows(self) -> bool:
+        """Whether no window is begun and undecided."""
+        return self._window is None
+
+    @property
+    def order(self) -> Order | None:
+        """The order of the whole pass, if it was drawn for all ranks."""
+        return self._planned.order
+
+    @property
+    def end(self) -> int:
+        """How many batches the pass has, as far as they were met if nobody knows."""
+        total = self.plan.total
+        return int(getattr(self.feed, "length", 0)) if total is None else total
 
     def batches(self) -> Generator[Any, None, None]:
         """This worker's batches on the model's device, until the pass is over for everyone."""
@@ -212,6 +231,9 @@ class TrainingPass:
         self._record(window, outcome)
         parts.schedules.advance_to(outcome.progress)
         parts.moments.decided(outcome)
+        if self.at_window_end is not None:
+            due, self.at_window_end = self.at_window_end, None
+            due()
         return outcome
 
     def _record(self, window: OpenWindow, outcome: Outcome) -> None:
@@ -235,7 +257,7 @@ class TrainingPass:
 
     def _stream_length(self) -> int | None:
         """How many batches the stream had, now that its end was met."""
-        return getattr(self.feed, "position", None)
+        return getattr(self.feed, "length", None)
 
 
 def _check_loss(loss: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -12,20 +14,22 @@ import torch
 from torch import nn
 
 from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
-from paceline.launch.context import current_launch
+from paceline.launch.context import current_launch, forget_resume
 from paceline.strategies import Strategy
+from paceline.worker import resuming
 from paceline.worker.assembly import assemble
 from paceline.worker.batch import map_tensors
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.evaluation import EvaluationBatches, Evaluator
 from paceline.worker.exits import ExitHooks, failure_text
 from paceline.worker.health_watch import HealthWatch
-from paceline.worker.loop import Batches, Loop
+from paceline.worker.loop import Batches
 from paceline.worker.options import Runtime, options_from
 from paceline.worker.planning import Demand
 from paceline.worker.results import StepResult, as_number
 from paceline.worker.scheduling import Per
 from paceline.worker.skips import SkipLimit
+from paceline.worker.snapshot import Checkpoint, put_into
 from paceline.worker.verifying import Verifying
 
 _Scheduler = TypeVar("_Scheduler", bound=torch.optim.lr_scheduler.LRScheduler)
@@ -91,13 +95,9 @@ class Worker:
             },
             launch.overrides,
         )  # fmt: skip
-        self._parts, self._session = assemble(model, optimizer, options, launch)
-        self._loop = Loop(self._parts)
-        self._parts.moments.decided.listen(SkipLimit(options.runtime.max_skips).feed)
-        if options.health:
-            HealthWatch(self._parts, options.health)
-        self._verifying = Verifying(self._parts, self._session)
-        self._evaluator = Evaluator(self._parts)
+        self._training = model, optimizer, options, launch
+        self._open(resuming.asked_by(launch))
+        forget_resume()
         self._closed = False
         self._state_hook = optimizer.register_state_dict_pre_hook(self._before_state_dict)
         self._hooks = ExitHooks(on_failure=self._fail, on_exit=self._at_exit)
@@ -236,20 +236,37 @@ class Worker:
         """Samples in the updates of all workers: exact after a pass, else by the typical batch."""
         return self._loop.samples()
 
-    # ------------------------------------------------------------------------- planned calls
+    # --------------------------------------------------------------------------- checkpoints
 
-    def save(self, path: str) -> None:
-        """Planned: raises UsageError."""
-        raise UsageError(
-            "worker.save() is planned, not built yet; after `batches`, torch.save of "
-            "model.state_dict() and optimizer.state_dict() works."
-        )
+    def save(self, path: Path | str = "checkpoints", keep: int = 3) -> None:
+        """Write a checkpoint into directory ``path``, of which the last ``keep`` stay.
 
-    def load(self, path: str) -> None:
-        """Planned: raises UsageError."""
-        raise UsageError(
-            "worker.load() is planned, not built yet; load into model and optimizer before Worker(...)."
-        )
+        A relative path is below the directory of the run, if it is recorded. Every rank must call
+        it, at the end of the loop's body or between loops; inside a window it is taken at the
+        window's end. See docs/checkpoints.md for what it holds. Raises CheckpointError if it cannot
+        be written: the earlier ones are intact then, and training can go on.
+        """
+        self._check_open("save")
+        if self._evaluator.share is not None:
+            raise UsageError("worker.save() was called inside worker.evaluate(). Leave it first.")
+        self._loop.save(path, keep)
+
+    def load(self, path: Path | str = "checkpoints") -> None:
+        """Go on from the checkpoint at ``path``, or the newest there. Every rank must call it.
+
+        Before the first pass the script then catches up: passes that had ended yield nothing, the
+        interrupted one goes on with the batches that were left. Raises UsageError if there is no
+        checkpoint, CheckpointError if it is damaged or of another model.
+        """
+        self._check_open("load")
+        resuming.refuse_inside(self._loop)
+        self._loop.settle()
+        checkpoint = resuming.agreed(path, self._parts)
+        catch_up, schedulers = not self._loop.begun, self._parts.schedules.added
+        self._leave("finished")
+        self._open(checkpoint, catch_up=catch_up)
+        for scheduler, per in schedulers:
+            self._parts.schedules.add(scheduler, per)
 
     # ---------------------------------------------------------------------------------- end
 
@@ -296,11 +313,28 @@ class Worker:
         with suppress(StoppedError):  # a script that was stopped has heard why
             self.close("departed" if stopped else "finished")
 
+    def _open(self, checkpoint: Checkpoint | None, *, catch_up: bool = True) -> None:
+        """Join the group, with the state in ``checkpoint`` if there is one."""
+        model, optimizer = self._training[:2]
+        prepare = None if checkpoint is None else partial(put_into, checkpoint, model, optimizer)
+        position = resuming.begin_at(checkpoint)
+        self._parts, self._session = assemble(*self._training, begin_at=position, prepare=prepare)
+        self._loop = resuming.loop_from(checkpoint, self._parts, catch_up=catch_up)
+        options = self._parts.options
+        self._parts.moments.decided.listen(SkipLimit(options.runtime.max_skips).feed)
+        if options.health:
+            HealthWatch(self._parts, options.health)
+        self._verifying = Verifying(self._parts, self._session)
+        self._evaluator = Evaluator(self._parts)
+
     def _release(self, reason: Literal["finished", "departed"]) -> None:
-        parts = self._parts
-        version = parts.plane.position().version
         self._hooks.remove()
         self._state_hook.remove()
+        self._leave(reason)
+
+    def _leave(self, reason: Literal["finished", "departed"]) -> None:
+        parts = self._parts
+        version = parts.plane.position().version
         self._verifying.remove()
         parts.guards.remove()
         parts.outside.remove()
