@@ -276,3 +276,18 @@ def test_trees_come_back_as_they_were() -> None:
     assert {**back, "deep": 0} == {**tree, "deep": 0}
     with pytest.raises(paceline.CheckpointError, match=r"tree/x/0: a value of type function"):
         flatten({"x": [lambda: 0]}, "tree", {})
+
+
+def test_a_dynamic_loss_scale_goes_on_where_it_was(tmp_path: Path) -> None:
+    model, optimizer = build()
+    with paceline.Worker(model, optimizer, precision="fp16") as worker:
+        for inputs, targets in worker.batches(LOADERS["list"]()):
+            spoil = float("inf") if worker.version == 0 and worker.clock == 0 else 1.0
+            worker.step(nn.functional.cross_entropy(worker(inputs), targets) * spoil)
+        worker.save(tmp_path)
+        scale = worker.loss_scale
+    model, optimizer = build()
+    with paceline.Worker(model, optimizer, precision="fp16") as worker:
+        assert worker.loss_scale != scale
+        worker.load(tmp_path)
+        assert worker.loss_scale == scale

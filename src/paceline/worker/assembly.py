@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
-from paceline.gradients.precision.plan import precision_for
+from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
@@ -52,6 +52,7 @@ def assemble(
     launch: Launch,
     *,
     begin_at: Position = _BEGINNING,
+    loss_scale: float | None = None,
     prepare: Callable[[], None] | None = None,
     join: Callable[..., Session] = Session.connect,
     clock_s: Callable[[], float] = time.monotonic,
@@ -59,8 +60,8 @@ def assemble(
 ) -> tuple[Parts, Session | None]:
     """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
 
-    ``begin_at``: where the checkpoint stood that model and optimizer are of. ``prepare()``: called when
-    the group is joined and nothing is compared yet.
+    ``begin_at``: where the checkpoint stood that model and optimizer are of, ``loss_scale``: what a
+    dynamic one was there. ``prepare()``: called when the group is joined and nothing is compared yet.
     Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
     """
     check_pairings(
@@ -77,7 +78,9 @@ def assemble(
         clock_s=clock_s,
         version=begin_at.version,
         progress=begin_at.progress,
-        precision=precision_for(options.types, (one.parameter.dtype for one in trainables)),
+        precision=_scaled(
+            precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
+        ),
     )
     name = topology(
         _joining(model, options, launch), launch.world_size, training.parameters[0].device
@@ -159,6 +162,13 @@ def _joining(model: nn.Module, options: Options, launch: Launch) -> Strategy:
     if not layers or launch.world_size == 1:
         return options.strategy
     return strategy_for_norms(options.strategy, options.batch_norm)
+
+
+def _scaled(precision: Precision, loss_scale: float | None) -> Precision:
+    """``precision`` with its dynamic scale where a checkpoint left it."""
+    if loss_scale is None or not precision.scale.dynamic:
+        return precision
+    return replace(precision, scale=replace(precision.scale, value=loss_scale))
 
 
 def _leave(session: Session | None, error: BaseException) -> None:

@@ -164,6 +164,7 @@ class Saver:
             "seed": own.seed,
             "overrides": {k: str(v) if k == "strategy" else v for k, v in own.options.overridden.items()},
             "scheduled": own.schedules.progress,
+            "loss_scale": own.plane.loss_scale(),
         }  # fmt: skip
 
     def _part(self, standing: Standing) -> bytes:

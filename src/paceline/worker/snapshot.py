@@ -95,7 +95,6 @@ def write_files(directory: Path, snapshot: Snapshot) -> dict[str, Any]:
             "state": flatten(_by_name(cut.state, snapshot.names), "optimizer", tensors),
         },
         "schedulers": flatten(snapshot.schedulers, "schedulers", tensors),
-        "loss_scale": None,
         "extra": flatten(extra, "extra", tensors),
         "ranks": {
             str(rank): flatten(part, f"ranks/{rank}", tensors) for rank, part in ranks.items()

@@ -318,7 +318,10 @@ class Worker:
         model, optimizer = self._training[:2]
         prepare = None if checkpoint is None else partial(put_into, checkpoint, model, optimizer)
         position = resuming.begin_at(checkpoint)
-        self._parts, self._session = assemble(*self._training, begin_at=position, prepare=prepare)
+        scale = None if checkpoint is None else checkpoint.body["loss_scale"]
+        self._parts, self._session = assemble(
+            *self._training, begin_at=position, loss_scale=scale, prepare=prepare
+        )
         self._loop = resuming.loop_from(checkpoint, self._parts, catch_up=catch_up)
         options = self._parts.options
         self._parts.moments.decided.listen(SkipLimit(options.runtime.max_skips).feed)
