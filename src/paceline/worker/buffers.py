@@ -74,6 +74,13 @@ def _variances_of_means(model: nn.Module) -> dict[int, int]:
     return {id(norm.running_mean): id(norm.running_var) for norm in norms}
 
 
+def mean_of_variances(model: nn.Module) -> dict[str, str]:
+    """Which running mean each running variance is around; by their names in the state_dict."""
+    norms = [name for name, one in model.named_modules() if isinstance(one, _NormBase)]
+    prefixes = [f"{name}." if name else "" for name in norms]
+    return {f"{prefix}running_var": f"{prefix}running_mean" for prefix in prefixes}
+
+
 def _of_all_ranks(
     buffer: torch.Tensor, agreement: Agreement, weight: float
 ) -> tuple[list[torch.Tensor], list[float]]:

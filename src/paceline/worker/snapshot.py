@@ -201,11 +201,14 @@ def _model_state(
     state = model.state_dict()
     tensors = {name: value.detach() for name, value in state.items() if _is_tensor(value)}
     extra = {name: value for name, value in state.items() if not _is_tensor(value)}
-    return {**tensors, **agreed_buffers(ranks)}, extra
+    return {**tensors, **agreed_buffers(ranks, buffers.mean_of_variances(model))}, extra
 
 
-def agreed_buffers(ranks: Mapping[int, dict[str, Any]]) -> Tensors:
-    """The ranks' buffers as one, each counted by the samples that it saw."""
+def agreed_buffers(ranks: Mapping[int, dict[str, Any]], mean_of: Mapping[str, str]) -> Tensors:
+    """The ranks' buffers as one, each counted by the samples that it saw.
+
+    ``mean_of``: the name of the mean that a variance of this name is around.
+    """
     holders = [part for part in ranks.values() if part["buffers"]]
     if not holders:
         return {}
@@ -213,9 +216,18 @@ def agreed_buffers(ranks: Mapping[int, dict[str, Any]]) -> Tensors:
     agreed = {}
     for name, first in holders[0]["buffers"].items():
         values = [part["buffers"][name] for part in holders]
-        same = all(torch.equal(value, first) for value in values)
-        agreed[name] = first if same else buffers.combined(values, weights)
+        if name in mean_of:
+            means = [part["buffers"][mean_of[name]] for part in holders]
+            if not (_alike(values) and _alike(means)):
+                together = buffers.combined_variance(values, means, weights)
+                agreed[name] = together.to(first.dtype)
+                continue
+        agreed[name] = first if _alike(values) else buffers.combined(values, weights)
     return agreed
+
+
+def _alike(values: list[torch.Tensor]) -> bool:
+    return all(torch.equal(value, values[0]) for value in values)
 
 
 def _is_tensor(value: Any) -> bool:
