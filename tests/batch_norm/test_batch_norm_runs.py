@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,11 @@ WORKERS = [3, pytest.param(2, marks=pytest.mark.full), pytest.param(4, marks=pyt
 LOCAL = ["sync_allreduce", "sync_server", "async", "ssp_3"]
 State = dict[str, torch.Tensor]
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("batch-norm")]
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("batch-norm"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 class Runs:
@@ -36,14 +39,6 @@ class Runs:
     def figures(self, name: str) -> list[dict[str, Any]]:
         paths = [self.out / f"{name}-rank{rank}.json" for rank in range(self.workers)]
         return [json.loads(path.read_text()) for path in paths]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", params=WORKERS)

@@ -56,12 +56,7 @@ LOADERS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def build(device: str = "cpu") -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -8,7 +8,6 @@ against one undistributed process that computes each update's samples as one bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,15 +72,6 @@ def _histories(directory: Path) -> list[History]:
     return histories
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Bits depend on the thread count: the oracles compute with as many as the workers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def _setting(workers: int, which: str) -> object:
     group = pytest.mark.xdist_group(f"equality-{workers}-{which}")  # one process spawns it once
     marks = [group, pytest.mark.full] if which == "full" else [group]
@@ -109,7 +99,7 @@ def distance(mine: Parameters, theirs: Parameters) -> float:
     )
 
 
-pytestmark = pytest.mark.timeout(1600)
+pytestmark = [pytest.mark.timeout(1600), pytest.mark.usefixtures("one_thread")]
 
 
 def test_ranks_end_with_the_same_bits(trained: Trained) -> None:

@@ -34,6 +34,7 @@ def test_help_loads_nothing_heavy(args):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"]])
 def test_help_is_there_within_0_4_seconds(args):
     """The best of five: the machine may be busy with other things."""

@@ -130,6 +130,7 @@ if rank == "1":
 """
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_ends_every_process_within_2_seconds(tmp_path, number, exit_code):
     started, pids = waiting(tmp_path, more=STUBBORN)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from planes.crew import Crew
 from planes.toy import UNIT, from_hex, joint_oracle
@@ -16,21 +15,17 @@ ADAM = ["Adam", {"lr": 0.01}]
 Answers = list[dict[str, Any]]
 # One pair of workers serves the module. The same claims under real Workers are in tests/equality and
 # tests/loop; these tell a plane's fault from the loop's.
-pytestmark = [pytest.mark.xdist_group("planes"), pytest.mark.full]
+pytestmark = [
+    pytest.mark.xdist_group("planes"),
+    pytest.mark.full,
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Crew]:
     with Crew(2) as crew:
         yield crew
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def cell(strategy: str, **changes: Any) -> dict[str, Any]:

@@ -25,12 +25,7 @@ OPTIMIZERS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def opened(model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> LocalPlane:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,7 @@ SIXTEEN = [torch.bfloat16, torch.float16]
 PLANES = [(1, "sync"), (2, "sync:server"), (2, "sync:allreduce"), (2, "ssp:0")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def maker(launch: Launch, strategy: str, **more: Any) -> Callable[..., Rank]:
