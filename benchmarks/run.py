@@ -27,13 +27,13 @@ from harness.bench import Bench
 from harness.goals import verdict_of
 from harness.results import Row, load, merged, save
 from harness.table import print_floors, print_notes, print_rows
-from parts import contests, cores, floor, growth, memory, overhead, trace_cost
+from parts import contests, cores, floor, growth, memory, numbers, overhead, trace_cost
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 STORED = ROOT / "benchmarks" / "results" / "stored.json"
 LATEST = ROOT / "runs" / "bench.json"
-PARTS = (contests, floor, memory, growth, overhead, trace_cost, cores)
+PARTS = (contests, floor, memory, growth, overhead, numbers, trace_cost, cores)
 EPILOG = """\
 examples:
   benchmarks/run.py --only '^A N=2 sync$'      one row

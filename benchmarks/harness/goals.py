@@ -52,6 +52,7 @@ GOALS: dict[str, Goal] = {
     "policy N=1024": Goal(limit=50_000, at_least=True),
     "growth async N=2..8": Goal(limit=1.15),
     "trace": Goal(limit=0.01),
+    "numbers N=2 health=10 clip": Goal(limit=0.03),
     "simulate recurrence": Goal(limit=5e6, at_least=True),
     "simulate driver": Goal(limit=150_000, at_least=True),
     "simulate memory": Goal(limit=2e9),

@@ -144,6 +144,10 @@ class Side:
         servers = [one for one in self.family() if "paceline.server" in one.cmdline()]
         return float(sum(sum(one.cpu_times()[:2]) for one in servers))
 
+    def cpu_s(self) -> float:
+        """Processor seconds that all its processes have used."""
+        return float(sum(sum(one.cpu_times()[:2]) for one in self.family()))
+
     def end(self) -> None:
         """Close the line, which ends the scripts, and wait for them. Raises SideFailedError."""
         self._close_lines()

@@ -18,12 +18,19 @@ def main() -> None:
     parser.add_argument("--line", required=True)
     parser.add_argument("--task", required=True)
     parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--health", type=int, default=0)
+    parser.add_argument("--clip-norm", type=float)
     args = parser.parse_args()
 
     torch.manual_seed(0)
     task = TASKS[args.task]
     model = task.build()
-    worker = paceline.Worker(model, task.optimizer(model, args.momentum))
+    worker = paceline.Worker(
+        model,
+        task.optimizer(model, args.momentum),
+        health=args.health or False,
+        clip_norm=args.clip_norm,
+    )
     loader = task.loader()
 
     def block(steps: int) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def layout_for(model: nn.Module) -> FlatLayout:
 
 
 def reducer_for(
-    model: nn.Module, clock: Clock, wire: Wire, *, parcel_bytes: int = 2**30, measure: bool = True
+    model: nn.Module, clock: Clock, wire: Wire, *, parcel_bytes: int = 2**30
 ) -> Reducer:
     return Reducer(
         wire,
@@ -63,7 +63,6 @@ def reducer_for(
         parcel_bytes=parcel_bytes,
         ballot_size=len(BALLOT),
         clock_s=clock,
-        measure=measure,
     )
 
 
@@ -109,12 +108,6 @@ def test_beside_a_small_type_the_ballot_travels_alone() -> None:
     assert reduced.ballots == [6.0, 2.0, 0.0]
     assert len(wire.sizes) == 2
     assert len(reduced.times.ready_s) == len(reduced.times.done_s) == 1
-
-
-def test_a_norm_that_nobody_wants_is_not_taken() -> None:
-    clock, model = Clock(), layers()
-    reducer = reducer_for(model, clock, Wire(clock), measure=False)
-    assert window(reducer, model).norm is None
 
 
 def test_parcels_of_two_types_are_sent_in_one_order_whatever_came_first() -> None:

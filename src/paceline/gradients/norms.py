@@ -12,6 +12,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 _SMALL = 2**13
 """Elements a gradient, on average."""
+_MARGIN = 0.99
+"""Far more than two ways of summing differ by."""
 
 _kind = attrgetter("dtype", "device", "is_sparse")
 
@@ -32,6 +34,12 @@ def clip_by_norm(parameters: Sequence[torch.Tensor], clip_norm: float | None) ->
     if clip_norm is not None and math.isfinite(norm):
         clip_grads_with_norm_(parameters, clip_norm, total)
     return norm
+
+
+def needs_no_clipping(bound: float, clip_norm: float | None) -> bool:
+    """Whether a gradient with a norm of at most ``bound``, however that was measured, is surely left as
+    it is: it is finite, and torch's factor ``clip_norm / (norm + 1e-6)`` is not below 1."""
+    return math.isfinite(bound) and (clip_norm is None or bound + 1e-6 <= _MARGIN * clip_norm)
 
 
 def sum_of_values(values: torch.Tensor) -> float:

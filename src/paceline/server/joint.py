@@ -91,8 +91,8 @@ class Joint:
 
     @property
     def bound(self) -> float:
-        """No element of the sum is larger than this."""
-        return sum(part.norm for part in self._parts)
+        """The norm of the gradient is not larger than this."""
+        return sum(part.norm for part in self._parts) / self._divisor
 
     @property
     def alone(self) -> bool:

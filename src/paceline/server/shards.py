@@ -17,6 +17,7 @@ import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from paceline.gradients.layout import FlatLayout
+from paceline.gradients.norms import needs_no_clipping
 from paceline.server.crew import Crew
 from paceline.server.joint import Ahead, Gradients, Joint, Part, joined
 from paceline.server.steppers import (
@@ -136,7 +137,7 @@ class Shard:
             self._separate(joined(update.parts))
         edges = self._ahead.take()
         joints = [Joint(u.parts, u.divisor, self._tiles, edges) for u in updates]
-        if clip_norm is None and all(isfinite(joint.bound) for joint in joints):
+        if all(needs_no_clipping(joint.bound, clip_norm) for joint in joints):
             scales = [update.lr_scale for update in updates]
             return self._in_one_go(joints, scales, source, target)
         applied: list[Applied] = []
@@ -154,7 +155,7 @@ class Shard:
     def _in_one_go(
         self, joints: list[Joint], scales: list[float], source: Pieces, target: Pieces
     ) -> list[Applied]:
-        """The norms of the parts bound each sum: it cannot have overflowed anywhere."""
+        """The norms of the parts bound each sum: it cannot have overflowed, and is not clipped."""
         squares = [[0.0] * len(self._tiles) for _ in joints]
         moves = [
             self._move(joint, scale, target if number else source, target)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from paceline.gradients.norms import clip_by_norm, first_non_finite
+from paceline.gradients.norms import clip_by_norm, first_non_finite, needs_no_clipping
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.masters import Masters
@@ -60,7 +60,6 @@ class CollectivePlane:
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
-            measure=training.clip_norm is None,
             ballot_alone=self._narrow is not None,
         )
         self._buffer = self._reducer.buffer
@@ -236,9 +235,7 @@ class CollectivePlane:
         self._reducer.send(ballot(vote, rank=session.rank, world_size=session.world_size))
         return self._reducer.finish()
 
-    def _apply(
-        self, result: Tally, norm_of_sum: float | None, divisor: float
-    ) -> tuple[float | None, str]:
+    def _apply(self, result: Tally, norm_of_sum: float, divisor: float) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why. Equal on all ranks."""
         if result.broken or result.bad:
             return None, _blame(result, self._training.trainables)
@@ -246,10 +243,9 @@ class CollectivePlane:
             return None, "nothing was computed in this window"
         self._buffer.divide(divisor)
         self._buffer.show(result.used)
-        if norm_of_sum is not None and math.isfinite(norm_of_sum):
-            norm = norm_of_sum / divisor
-        else:
-            norm = clip_by_norm(self._parameters, self._training.clip_norm)
+        norm, clip_norm = norm_of_sum / divisor, self._training.clip_norm
+        if not needs_no_clipping(norm, clip_norm):
+            norm = clip_by_norm(self._parameters, clip_norm)
         if not math.isfinite(norm):
             bad = first_non_finite(self._parameters)
             if bad is not None:
@@ -257,7 +253,7 @@ class CollectivePlane:
                     None,
                     f"the summed gradient of {self._training.trainables[bad].name} overflowed",
                 )
-            if self._training.clip_norm is not None:
+            if clip_norm is not None:
                 return None, "the gradient's norm overflowed"
         self._masters.step(partial(step, self._training))
         return norm, "all ranks"

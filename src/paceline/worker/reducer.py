@@ -45,11 +45,11 @@ class Sums(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reduced:
-    """``ballots``: their sum. ``norm``: of the summed gradient, unless it was not to be measured;
-    not finite also if merely its square is too large."""
+    """``ballots``: their sum. ``norm``: of the summed gradient; not finite also if merely its square
+    is too large."""
 
     ballots: list[float]
-    norm: float | None
+    norm: float
     times: BucketTimes
 
 
@@ -57,7 +57,7 @@ class Reducer:
     """The gradient memory of ``parameters`` and its sum over ``group``.
 
     Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``parcel_bytes`` must be
-    equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic; ``measure``: the sum's norm too.
+    equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic.
     ``ballot_alone``: no gradients beside it, as these are rounded on their way.
     """
 
@@ -69,13 +69,11 @@ class Reducer:
         *,
         ballot_size: int,
         clock_s: Callable[[], float],
-        measure: bool,
         parcel_bytes: int = PARCEL_BYTES,
         ballot_alone: bool = False,
     ) -> None:
         self._group = group
         self._clock_s = clock_s
-        self._measure = measure
         parcels = buckets_of(layout, parcel_bytes)
         carries = parcels[-1].dtype in CARRIERS and not ballot_alone
         kind = parcels[-1].dtype if carries else torch.float64
@@ -121,7 +119,7 @@ class Reducer:
             if place < len(self._vectors):
                 self._done_s[place] = self._done_s[place] or self._clock_s()
         squares = map(self._square, range(len(self._vectors)))
-        norm = math.sqrt(sum(squares)) if self._measure else None
+        norm = math.sqrt(sum(squares))
         times = BucketTimes(
             began_s=self._began_s, ready_s=tuple(self._ready_s), done_s=tuple(self._done_s)
         )
@@ -153,8 +151,7 @@ class Reducer:
     def _done(self, done_s: list[float], squares: list[float | None], place: int) -> None:
         """Called from any thread. The sum is judged while it is in the cache."""
         done_s[place] = self._clock_s()
-        if self._measure:
-            squares[place] = sum_of_squares(self._vectors[place])
+        squares[place] = sum_of_squares(self._vectors[place])
 
     def _square(self, place: int) -> float:
         known = self._squares[place]
