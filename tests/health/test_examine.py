@@ -109,7 +109,7 @@ def test_warnings_name_share_and_remedy() -> None:
         return dict(warnings(health, scale=scale))
 
     tiny = torch.full((100,), 1e-8)
-    assert "100% of its non-zero elements would become zero in fp16" in said(tiny)["fp16 lost"]
+    assert "100% of its non-zero elements would become zero as fp16" in said(tiny)["fp16 lost"]
     assert "loss_scale='dynamic', or up to 2**40" in said(tiny)["fp16 lost"]
     assert said(tiny, scale=2.0**16) == {}
     assert "bf16" not in " ".join(said(tiny))

@@ -69,7 +69,7 @@ def test_what_would_be_lost_is_said_once_with_its_remedy(
     trained(tmp_path, True, tiny=1e-8)
     said = [line for line in capsys.readouterr().err.splitlines() if "0.weight" in line]
     assert len(said) == 1
-    assert "would become zero in fp16" in said[0]
+    assert "would become zero as fp16" in said[0]
     assert "loss_scale='dynamic'" in said[0]
     notes = [note for note in read_run(tmp_path).notes if note.kind == "health"]
     assert len(notes) == 4

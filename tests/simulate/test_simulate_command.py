@@ -87,7 +87,8 @@ def test_recorded_step_times_are_drawn_again(tmp_path):
     for rank, own_s in enumerate(times.own_s):
         assert set(steps_s[rank]) <= set(own_s)
         assert steps_s[rank].mean() == pytest.approx(np.mean(own_s), rel=0.1)
-    assert "ssp:3" in said("--from", str(run), "--steps", "30")
+    shown = said("--from", str(run), "--workers", "4,16", "--steps", "30", "--strategies", "sync")
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["4", "16"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,17 @@ def test_recorded_step_times_are_drawn_again(tmp_path):
         (["--workers", "8"], "--step"),
         (["--workers", "0", "--step", "1"], "whole numbers >= 1"),
         (["--workers", "8", "--step", "1", "--late", "2"], "as in 2x3.0"),
-        (["--workers", "8", "--step", "1", "--late", "9x1"], "1 to 8 workers"),
+        (["--workers", "8", "--step", "1", "--late", "9x1"], "count=9"),
+        (["--workers", "8", "--step", "nan"], "step_s=nan"),
+        (["--workers", "8", "--step", "1", "--jitter", "inf"], "jitter=inf"),
+        (["--workers", "8", "--step", "1", "--late", "2x-1"], "added_s=-1"),
+        (["--workers", "8", "--step", "1", "--hiccups", "0.1x-2"], "factor=-2"),
+        (["--workers", "8", "--step", "1e-320"], "between 1 ns"),
+        (["--workers", "8", "--step", "1e308", "--jitter", "1e10"], "between 1 ns"),
+        (["--workers", "8", "--step", "1", "--accumulate", "100000000000"], "GB of memory"),
+        (["--workers", "4", "--step", "1", "--strategies", "backup:4"], "at least one push"),
+        (["--workers", "8", "--step", "1", "--pattern", "same"], "give --late too"),
+        (["--workers", "8", "--step", "1", "--html", "/nowhere/x.html"], "a directory that exists"),
         (["--workers", "8", "--step", "1", "--late", "1x1", "--pattern", "often"], "'every:'"),
         (["--workers", "8", "--step", "1", "--shards", "2"], "[network]"),
         (["--workers", "8", "--step", "1", "--strategies", "fast"], "strategy='fast'"),

@@ -48,7 +48,7 @@ Exit codes:
     metavar="SECONDS",
     help="Silence after which a worker is given up.",
 )
-@click.option("--lr-factor", type=float, default=1.0, help="Multiplies every learning rate.")
+@click.option("--lr-factor", type=float, help="Multiplies every learning rate.")
 @click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")
 @click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
 @click.option("--seed", type=int, help="Of random, numpy, torch; {seed} in ARGS. [default: 0]")
@@ -60,15 +60,17 @@ Exit codes:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the summary; workers' output to stderr."
 )
-@click.argument("script", type=Path)
+@click.argument("script", type=Path, required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(as_json: bool, **options: Any) -> None:
     """Run SCRIPT on several worker processes of this machine and watch over them.
 
     What is said here beats what the script says. ARGS go to the script untouched, except that
-    {seed} in them is replaced. Each line of output carries the rank it came from; the launcher's
-    own words go to stderr.
+    {seed} in them is replaced. With --resume, SCRIPT and ARGS are by default those of that run. Each
+    line of output carries the rank it came from; the launcher's own words go to stderr.
     """
+    if options["script"] is None and options["resume"] is None:
+        raise click.UsageError("Missing argument 'SCRIPT'.")
     from paceline.launch.run import run
 
     result = run(_request(options), stdout=sys.stderr if as_json else None)
@@ -85,6 +87,7 @@ def _request(options: dict[str, Any]) -> Any:
 
         options = continued(options)
     options["seed"] = options["seed"] or 0
+    options["lr_factor"] = 1.0 if options["lr_factor"] is None else options["lr_factor"]
     overrides = {name: options.pop(name) for name in OVERRIDES}
     workers = options.pop("workers")
     return RunRequest(

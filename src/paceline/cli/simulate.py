@@ -52,9 +52,12 @@ def command(timeline: int | None, html: Path | None, as_json: bool, **options: A
     The cluster comes from a file, from a recorded run, or from the options. Every decision is made by
     the policy that also decides real runs; nothing is started, and torch is not needed.
     """
+    from paceline.errors import bad_value
     from paceline.simulate.table import as_json as figures_as_json
     from paceline.simulate.table import render
 
+    if html is not None and (html.is_dir() or not html.resolve().parent.is_dir()):
+        raise bad_value("html", str(html), "a file in a directory that exists")
     done, interrupted = _simulated(options)
     results = [result for result, _ in done]
     if not results:
@@ -69,7 +72,7 @@ def command(timeline: int | None, html: Path | None, as_json: bool, **options: A
 
 
 def _simulated(options: dict[str, Any]) -> tuple[list[tuple[Result, Windows]], bool]:
-    from paceline.simulate.predict import predict
+    from paceline.simulate.predict import check_pairing, predict
     from paceline.simulate.table import Result
     from paceline.strategies import parse_strategy
 
@@ -79,6 +82,7 @@ def _simulated(options: dict[str, Any]) -> tuple[list[tuple[Result, Windows]], b
     try:
         for scene in scenes:
             for strategy in strategies:
+                check_pairing(strategy, scene.workers)
                 _tell(f"{len(done) + 1} of {len(scenes) * len(strategies)}: {strategy}")
                 prediction, windows = predict(strategy, scene.scenario)
                 done.append((Result(scene=scene, prediction=prediction), windows))
@@ -106,13 +110,15 @@ def _scenes(options: dict[str, Any]) -> list[Scene]:
     if (cluster or source) and given:
         raise UsageError(
             f"--{given[0]} and a {'file' if cluster else 'recorded run'} cannot work together: the "
-            "times come from one of them. Change the file, or leave it out."
+            "times come from one of them. Leave one of them out."
         )
     if cluster and source:
         raise UsageError("A cluster file and --from cannot work together. Give one of them.")
     if source:
         return _recorded(options)
     workers = _numbers("workers", options["workers"])
+    if options["pattern"] and not cluster and not options["late"]:
+        raise UsageError("--pattern says who is late: give --late too, as in --late 2x3.0.")
     model = ClusterModel.load(cluster) if cluster else _described(options, workers)
     return list(
         scenes_of(
@@ -145,16 +151,19 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
     from paceline.runs import read_run
     from paceline.simulate.predict import Scenario
     from paceline.simulate.recorded import recorded_times
-    from paceline.simulate.scenes import Scene
+    from paceline.simulate.scenes import Scene, check_size
 
-    for name in ("workers", "shards", "pattern"):
+    for name in ("shards", "pattern"):
         if options[name] is not None:
-            raise UsageError(
-                f"--{name} and --from cannot work together: the run says who there is."
-            )
+            raise UsageError(f"--{name} and --from cannot work together: a run has no such thing.")
     times = recorded_times(read_run(options["source"]), seed=options["seed"])
-    scenario = Scenario(cluster=times, steps=options["steps"], accumulate=options["accumulate"])
-    return [Scene(scenario=scenario)]
+    steps, accumulate = options["steps"], options["accumulate"]
+    scenes = []
+    for size in _numbers("workers", options["workers"]) or [times.count]:
+        check_size(size, steps, accumulate)
+        scenario = Scenario(cluster=times.of(size), steps=steps, accumulate=accumulate)
+        scenes.append(Scene(scenario=scenario))
+    return scenes
 
 
 def _numbers(name: str, text: str | None) -> list[int]:
@@ -165,7 +174,7 @@ def _numbers(name: str, text: str | None) -> list[int]:
     parts = text.split(",")
     if not all(part.strip().isdigit() and int(part) >= 1 for part in parts):
         raise bad_value(name, text, "whole numbers >= 1 with commas between, as in 8,16,32")
-    return [int(part) for part in parts]
+    return list(dict.fromkeys(int(part) for part in parts))
 
 
 def _as_lanes(done: list[tuple[Result, Windows]], steps: int) -> str:

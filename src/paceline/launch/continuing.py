@@ -5,12 +5,14 @@ Reads the checkpoint's plain facts only; knows no tensors.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from paceline import checkpoints
+from paceline.errors import UsageError
 
-_AS_IT_WAS = ("strategy", "accumulate", "clip_norm", "evict_after_s")
+_AS_IT_WAS = ("strategy", "accumulate", "clip_norm", "precision", "batch_norm", "evict_after_s")
 
 
 def continued(options: dict[str, Any]) -> dict[str, Any]:
@@ -20,11 +22,26 @@ def continued(options: dict[str, Any]) -> dict[str, Any]:
     so does the number of threads, on which bits depend, for as many workers. Raises UsageError if there is no
     checkpoint, CheckpointError if it cannot be read.
     """
-    path = checkpoints.newest(Path(options["resume"]))
+    run = Path(options["resume"])
+    path = checkpoints.newest(run)
+    if options["script"] is None:
+        options = {**options, **_script_of(run, path)}
     body = checkpoints.read_body(path)
     workers = options["workers"] or body["world_size"]
     threads = body["threads"] if workers == body["world_size"] else None
     said = {name: value for name, value in body["overrides"].items() if name in _AS_IT_WAS}
     completed = {name: value for name, value in options.items() if value is not None}
-    return {**options, "threads": threads, "seed": body["seed"], **said, **completed,
-            "workers": workers, "resume": path}  # fmt: skip
+    return {**options, "threads": threads, "seed": body["seed"], "lr_factor": body["lr_factor"],
+            **said, **completed, "workers": workers, "resume": path}  # fmt: skip
+
+
+def _script_of(*places: Path) -> dict[str, Any]:
+    """The script and its arguments as the run at one of ``places``, or around it, was started."""
+    for place in places:
+        for directory in (place, *place.resolve().parents[:2]):
+            if (directory / "run.json").is_file():
+                request = json.loads((directory / "run.json").read_text())["request"]
+                return {"script": Path(request["script"]), "args": tuple(request["args"])}
+    raise UsageError(
+        f"{places[0]}: no run.json there says which script it was. Give SCRIPT and ARGS."
+    )

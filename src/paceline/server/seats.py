@@ -64,7 +64,9 @@ class Refusals:
         return [(rank, self._sentence(rank)) for rank in sorted(self._total)]
 
     def _sentence(self, rank: int) -> str:
+        total = self._total[rank]
+        were = "push of rank {rank} was" if total == 1 else "pushes of rank {rank} were"
         return (
-            f"{self._total[rank]} pushes of rank {rank} were refused as not finite, "
+            f"{total} {were.format(rank=rank)} refused as not finite, "
             f"at most {self._longest[rank]} in a row; the first in {self._first[rank]!r}"
         )

@@ -123,6 +123,11 @@ class ClusterModel:
             raise UsageError(f"{source}: not valid TOML: {error}.") from error
         return _model(document, source=source, seed=seed)
 
+    @staticmethod
+    def of(document: Mapping[str, Any], *, source: str) -> ClusterModel:
+        """The model in ``document``, which has the tables of a file; ``source`` as in :meth:`parse`."""
+        return _model(document, source=source, seed=None)
+
     @property
     def regular_s(self) -> float:
         """The expectation of a step in which nothing goes wrong."""

@@ -7,10 +7,12 @@ file and prints nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 import numpy as np
 
+from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.driver import Costs, Work, simulate
 from paceline.simulate.network import Network
@@ -19,6 +21,7 @@ from paceline.simulate.windows import Wholes, Windows
 from paceline.strategies import SSP, Backup, Strategy, Sync, is_joint
 
 MARGIN_STEPS = 64
+SHORTEST_S = 1e-9
 
 
 class StepTimes(Protocol):
@@ -76,6 +79,15 @@ class Prediction:
         return sum(lag * count for lag, count in enumerate(self.lags)) / total if total else 0.0
 
 
+def check_pairing(strategy: Strategy, workers: int) -> None:
+    """Raises UsageError for a strategy that so many workers cannot run."""
+    if isinstance(strategy, Backup) and strategy.spares >= workers:
+        raise UsageError(
+            f"{strategy} and {workers} workers cannot work together: an update needs at least one "
+            "push. Name the --strategies without it."
+        )
+
+
 def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows]:
     """The figures, and the windows they were taken from."""
     windows = _run(strategy, scenario)
@@ -85,6 +97,10 @@ def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows
 def figures(name: str, scenario: Scenario, windows: Windows) -> Prediction:
     """The figures of ``windows``."""
     workers, time_s = windows.workers, windows.total_s
+    if not SHORTEST_S <= time_s < inf:
+        raise UsageError(
+            f"the run would take {time_s} s: give step times between 1 ns and 30 years."
+        )
     took_s = windows.end_s - windows.start_s
     done = windows.applied
     regular_s = scenario.cluster.regular_s * scenario.accumulate
@@ -129,7 +145,8 @@ def _run(strategy: Strategy, scenario: Scenario) -> Windows:
 
 def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
     """What each window takes: shape (windows, workers), in seconds."""
-    steps_s = cluster.step_times_s(windows * accumulate)
+    with np.errstate(over="ignore", invalid="ignore"):  # what comes of that is refused by name
+        steps_s = cluster.step_times_s(windows * accumulate)
     if accumulate > 1:
         steps_s = steps_s.reshape(cluster.count, windows, accumulate).sum(axis=2)
     return np.ascontiguousarray(steps_s.T)

@@ -32,6 +32,14 @@ class RecordedTimes:
         """The median over all workers' steps."""
         return float(np.median(np.concatenate(self.own_s)))
 
+    def of(self, workers: int) -> RecordedTimes:
+        """As many workers: those that were not there take the times of the recorded ones in turn.
+
+        What one draws says nothing of what another does, also where both draw from the same.
+        """
+        own_s = tuple(self.own_s[rank % self.count] for rank in range(workers))
+        return RecordedTimes(own_s=own_s, seed=self.seed)
+
     def step_times_s(self, steps: int) -> Floats:
         """Shape (count, steps)."""
         return np.stack([self._row(rank, steps) for rank in range(self.count)])

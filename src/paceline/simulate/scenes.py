@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from paceline.errors import UsageError, bad_value
-from paceline.simulate.cluster import ClusterModel, Hiccups
-from paceline.simulate.late import Late, every_of
+from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.late import every_of
 from paceline.simulate.predict import Scenario
 
 PATTERNS = ("same", "every:50", "random")
+MOST_WORKER_STEPS = 10**8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,16 +51,20 @@ class Wish:
 
 def model_of(wish: Wish) -> ClusterModel:
     """The cluster that the command line describes, with the first number of workers."""
-    count = wish.workers[0]
-    chance, factor = _pair("hiccups", wish.hiccups, "0.05x3") if wish.hiccups else (0.0, 1.0)
-    return ClusterModel(
-        count=count,
-        step_s=wish.step_s,
-        jitter=wish.jitter,
-        seed=wish.seed,
-        hiccups=Hiccups(probability=chance, factor=factor),
-        late=_late(wish, count) if wish.late else None,
-    )
+    document: dict[str, Any] = {
+        "workers": {
+            "count": wish.workers[0], "step_s": wish.step_s, "jitter": wish.jitter, "seed": wish.seed,
+        }
+    }  # fmt: skip
+    if wish.hiccups:
+        chance, factor = _pair("hiccups", wish.hiccups, "0.05x3")
+        document["hiccups"] = {"probability": chance, "factor": factor}
+    if wish.late:
+        number, added_s = _pair("late", wish.late, "2x3.0")
+        whole = int(number) if number.is_integer() else number
+        pattern = wish.pattern or "random"
+        document["late"] = {"count": whole, "added_s": added_s, "pattern": pattern}
+    return ClusterModel.of(document, source="the command line")
 
 
 def scenes_of(
@@ -76,6 +82,7 @@ def scenes_of(
         raise UsageError("--shards needs a [network] with server_bytes_per_s in the cluster file.")
     for count in workers or (model.count,):
         for number in shards or (None,):
+            check_size(count, steps, accumulate)
             for word in _patterns(model, pattern):
                 cluster = _with(model, count, word)
                 network = model.network
@@ -85,6 +92,16 @@ def scenes_of(
                     cluster=cluster, steps=steps, accumulate=accumulate, network=network
                 )
                 yield Scene(scenario=scenario, pattern=word)
+
+
+def check_size(workers: int, steps: int, accumulate: int) -> None:
+    """Raises UsageError for more than memory holds: some 100 bytes a worker-step."""
+    size = workers * steps * accumulate
+    if size > MOST_WORKER_STEPS:
+        raise UsageError(
+            f"{workers:,} workers x {steps:,} steps x accumulate {accumulate:,} would need "
+            f"{size * 100 / 1e9:,.0f} GB of memory. Give fewer --steps: a few hundred show what is to be seen."
+        )
 
 
 def _patterns(model: ClusterModel, pattern: str) -> Sequence[str]:
@@ -103,13 +120,6 @@ def _with(model: ClusterModel, count: int, pattern: str) -> ClusterModel:
             raise bad_value("workers", count, f"at least the {late.count} that are late")
         late = replace(late, every=every_of(pattern))
     return replace(model, count=count, late=late)
-
-
-def _late(wish: Wish, count: int) -> Late:
-    number, added_s = _pair("late", wish.late, "2x3.0")
-    if not number.is_integer() or not 1 <= number <= count:
-        raise bad_value("late", wish.late, f"1 to {count} workers, as in 2x3.0")
-    return Late(count=int(number), added_s=added_s, every=every_of(wish.pattern or "random"))
 
 
 def _pair(field: str, text: str, example: str) -> tuple[float, float]:

@@ -17,6 +17,10 @@ from paceline.worker.plane import Contribution
 
 LOST = 0.05
 """Share of a gradient's elements whose loss is worth a warning."""
+NOISE = 2.0**-20
+"""A gradient so much smaller than the largest is rounding, as that of a bias before batch norm."""
+FEWEST = 2
+"""Fewer elements than that are an accident."""
 
 _END_OF_FP32 = "That is where fp32 ends, too: multiply the loss by a constant that brings it back."
 
@@ -47,10 +51,12 @@ class HealthWatch:
         seen = [(name, _values(one.grad)) for name, one in self._trained if one.grad is not None]
         healths = examine([gradient for _, gradient in seen], divisor=divisor, scale=scale)
         clock = self._parts.plane.position().clock
+        noise = NOISE * max((health.norm for health in healths), default=0.0)
         for (name, _), health in zip(seen, healths, strict=True):
             self._parts.journal.health(name, health, clock=clock, scale=scale)
             for kind, text in warnings(health, scale=scale):
-                self._warn(name, kind, text)
+                if health.norm > noise or not kind.endswith("lost"):
+                    self._warn(name, kind, text)
 
     def _warn(self, name: str, kind: str, text: str) -> None:
         if (name, kind) not in self._warned:
@@ -83,18 +89,18 @@ def warnings(health: Health, *, scale: float) -> Iterator[tuple[str, str]]:
 def _of_type(name: str, shares: Shares, health: Health, scale: float) -> Iterator[tuple[str, str]]:
     under = "" if scale == 1.0 else f" even under the loss scale {scale:g}"
     largest = f"(largest {health.largest:.1e})"
-    if shares.lost > LOST:
+    if shares.lost > LOST and shares.lost * health.elements >= FEWEST:
         remedy = _END_OF_FP32 if name == "bf16" else _raised(health, scale)
         yield (
             f"{name} lost",
-            f"{shares.lost:.0%} of its non-zero elements would become zero in {name}{under} {largest}. "
+            f"{shares.lost:.0%} of its non-zero elements would become zero as {name}{under} {largest}. "
             f"{remedy}",
         )
     if shares.overflow > 0:
         remedy = _END_OF_FP32 if name == "bf16" else _lowered(health)
         yield (
             f"{name} overflow",
-            f"{shares.overflow:.2%} of its elements would overflow in {name}{under} {largest}. {remedy}",
+            f"{shares.overflow:.2%} of its elements would overflow as {name}{under} {largest}. {remedy}",
         )
 
 

@@ -181,6 +181,9 @@ class Loop:
         """A checkpoint that not all workers could ask for, having no batch any more, is taken now."""
         most = max(facts, key=lambda fact: fact["saves"])
         unequal = most["saves"] > min(fact["saves"] for fact in facts)
+        unequal = unequal or any(fact["missed"] for fact in facts)
+        if most["saves"] > 1 and (silent := [f["rank"] for f in facts if not f["saves"]]):
+            self._parts.journal.note("notice", _never_saved(most, silent))
         if unequal and self._parts.plane.together:
             wish = self._saver.wish_for(most["directory"], most["keep"])
             self._saver.outside(wish, self._standing())
@@ -269,6 +272,15 @@ class Loop:
             progress=position.progress,
             skipped=current.skipped,
         )
+
+
+def _never_saved(most: dict[str, Any], silent: list[int]) -> str:
+    ranks = ", ".join(map(str, silent))
+    return (
+        f"rank {most['rank']} called worker.save {most['saves']} times in this pass and rank {ranks} "
+        "never: every rank must call it, or nothing is written inside the loop. Delete the condition "
+        "on the rank: one of them writes."
+    )
 
 
 class Batches:

@@ -221,7 +221,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         items = [_plain(item) for item in value]
         return ... if ... in items else items
-    return value if isinstance(value, _PLAIN) else ...
+    if not isinstance(value, _PLAIN):
+        return ...
+    item = getattr(value, "item", None)  # numpy's float is a float, too
+    return value if item is None else item()
 
 
 def _type_name(tensor: torch.Tensor) -> str:

@@ -74,10 +74,11 @@ class Saver:
         """Checkpoints asked for in this pass."""
         self.wish: Wish | None = None
         """The last of them."""
+        self._missed = False
 
     def begin_pass(self) -> None:
         """Another pass begins."""
-        self.number, self.wish = 0, None
+        self.number, self.wish, self._missed = 0, None, False
 
     def wish_for(self, path: Path | str, keep: int) -> Wish:
         """What ``worker.save(path, keep)`` means. Raises UsageError."""
@@ -89,7 +90,9 @@ class Saver:
         """What to compare with the other ranks at a pass's end."""
         wish = self.wish
         directory, keep = ("", 1) if wish is None else (str(wish.directory), wish.keep)
-        return {"saves": self.number, "directory": directory, "keep": keep}
+        return {
+            "saves": self.number, "missed": self._missed, "directory": directory, "keep": keep,
+        }  # fmt: skip
 
     def inside(self, wish: Wish, standing: Standing) -> None:
         """A checkpoint between two windows. Raises CheckpointError on the worker that writes it."""
@@ -98,7 +101,7 @@ class Saver:
         part = self._part(standing)
         if (everyones := plane.hand_in(standing.passes, self.number, part)) is not None:
             with self._saving():
-                self._write(wish, standing, everyones)
+                self._write(wish, standing, everyones, inside=True)
 
     def outside(self, wish: Wish, standing: Standing) -> None:
         """A checkpoint between two passes. Every rank has to call it, and is told of a failure."""
@@ -116,19 +119,31 @@ class Saver:
         if failures := [fact["failure"] for fact in said if fact["failure"]]:
             raise CheckpointError(failures[0])
 
-    def _write(self, wish: Wish, standing: Standing, parts: Mapping[int, bytes]) -> None:
+    def _write(
+        self, wish: Wish, standing: Standing, parts: Mapping[int, bytes], *, inside: bool = False
+    ) -> None:
         began_s = self._parts.phases.now_s()
         if (home := self._home()) is not None:
             with suppress(OSError):  # only a signpost
                 checkpoints.point_to(home, wish.directory)
-        with self._parts.plane.cut() as cut, checkpoints.begun(wish.directory) as partial:
-            body = write_files(partial, self._snapshot(cut, standing, parts))
-            path, size_bytes = checkpoints.commit(partial, body, keep=wish.keep)
+        with self._parts.plane.cut() as cut:
+            if inside and self._went_on(cut):
+                self._missed = True
+                return
+            with checkpoints.begun(wish.directory) as partial:
+                body = write_files(partial, self._snapshot(cut, standing, parts))
+                path, size_bytes = checkpoints.commit(partial, body, keep=wish.keep)
         took_s = self._parts.phases.now_s() - began_s
         self._parts.journal.tell(
             "saved",
             f"saved version {cut.version} to {path} ({size_bytes / 1e6:.3g} MB, {took_s:.2f} s)",
         )
+
+    def _went_on(self, cut: Cut) -> bool:
+        """Whether a last round, in which this worker has no batch, was decided since it was reached:
+        then the others' parts are older than the parameters, and the pass's end makes up for it."""
+        plane = self._parts.plane
+        return plane.together and cut.version != plane.position().version
 
     def _snapshot(self, cut: Cut, standing: Standing, parts: Mapping[int, bytes]) -> Snapshot:
         own = self._parts
@@ -164,7 +179,8 @@ class Saver:
             "seed": own.seed,
             "overrides": {k: str(v) if k == "strategy" else v for k, v in own.options.overridden.items()},
             "scheduled": own.schedules.progress,
-            "loss_scale": own.plane.loss_scale(),
+            "loss_scale": own.plane.loss_scale() if own.precision.scale.dynamic else None,
+            "lr_factor": own.launch.lr_factor,
         }  # fmt: skip
 
     def _part(self, standing: Standing) -> bytes:

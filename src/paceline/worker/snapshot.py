@@ -158,7 +158,10 @@ def check_fit(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.O
     for name in {**mine, **theirs}:
         if name not in mine or name not in theirs:
             where = "the model" if name in mine else "the checkpoint"
-            raise CheckpointError(f"{checkpoint.path}: {name} is in {where} only.")
+            raise CheckpointError(
+                f"{checkpoint.path}: {name} is in {where} only. This script's model is not the one "
+                "that was saved: resume with the script (and arguments) of that run."
+            )
         shapes = [tuple(getattr(one[name], "shape", ())) for one in (mine, theirs)]
         if shapes[0] != shapes[1]:
             raise CheckpointError(
