@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from paceline.worker.manifest import (
     Manifest,
     describe,
     first_difference,
+    hyperparameters,
     in_models_order,
     refuse_for_group,
     refuse_for_server,
@@ -173,3 +175,9 @@ def test_state_goes_from_one_optimizer_to_another_and_leaves_rates_alone() -> No
         for key, value in first.state[mine].items():
             assert torch.equal(second.state[other][key], value)
     assert second.param_groups[0]["lr"] == 0.7
+
+
+def test_a_numpy_learning_rate_is_a_plain_number() -> None:
+    optimizer = torch.optim.SGD(model_of().parameters(), lr=np.float64(0.01))
+    (group,) = hyperparameters(optimizer)
+    assert type(group["lr"]) is float
