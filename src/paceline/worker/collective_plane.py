@@ -27,7 +27,7 @@ from paceline.worker.meetings import Meetings
 from paceline.worker.optimizer_state import dump_state, load_state, step
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass, outcome_after
+from paceline.worker.progress import ScheduledPass, cut_at, outcome_after
 from paceline.worker.reducer import Reduced, Reducer
 from paceline.worker.session import Session
 from paceline.worker.training import Training
@@ -151,14 +151,8 @@ class CollectivePlane:
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
-        training, position = self._training, self._position
-        yield Cut(
-            version=position.version,
-            progress=position.progress,
-            clocks=dict.fromkeys(range(self._session.world_size), position.clock),
-            left=() if self._pass is None else (self._pass.left(),),
-            state=dump_state(training.optimizer, training.trainables),
-        )
+        state = dump_state(self._training.optimizer, self._training.trainables)
+        yield cut_at(self._position, self._pass, workers=self._session.world_size, state=state)
 
     def sync_optimizer(self) -> None:
         return

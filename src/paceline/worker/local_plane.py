@@ -21,7 +21,7 @@ from paceline.gradients.precision.masters import Masters
 from paceline.worker.manifest import Trainable
 from paceline.worker.optimizer_state import dump_state, step
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass, outcome_after
+from paceline.worker.progress import ScheduledPass, cut_at, outcome_after
 from paceline.worker.training import Training
 
 
@@ -116,14 +116,8 @@ class LocalPlane:
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
-        training, position = self._training, self._position
-        yield Cut(
-            version=position.version,
-            progress=position.progress,
-            clocks={0: position.clock},
-            left=() if self._pass is None else (self._pass.left(),),
-            state=dump_state(training.optimizer, training.trainables),
-        )
+        state = dump_state(self._training.optimizer, self._training.trainables)
+        yield cut_at(self._position, self._pass, workers=1, state=state)
 
     def sync_optimizer(self) -> None:
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from paceline.events import Left
 from paceline.policy.schedule import batches_before, window_batches
-from paceline.worker.plane import BucketTimes, Outcome, PassPlan, Position
+from paceline.worker.plane import BucketTimes, Cut, Outcome, PassPlan, Position
 
 
 def outcome_after(
@@ -42,6 +42,19 @@ def outcome_after(
         buckets=buckets,
         flushed=flushed,
         skipped=not applied and weight > 0,
+    )
+
+
+def cut_at(
+    position: Position, current: ScheduledPass | None, *, workers: int, state: bytes | None
+) -> Cut:
+    """Where ``workers`` stand between two windows: all at the same clock. ``state``: the optimizer's."""
+    return Cut(
+        version=position.version,
+        progress=position.progress,
+        clocks=dict.fromkeys(range(workers), position.clock),
+        left=() if current is None else (current.left(),),
+        state=state,
     )
 
 
