@@ -1,7 +1,17 @@
-"""A save just before a last round in which not every rank has a batch: the round may overtake it."""
+"""Saves that do not fit together: one that a short last round overtakes, one that a rank never made;
+and a loss scale that was none."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.worker.loop import Loop
 from paceline.worker.plane import Cut, Position
 from paceline.worker.saving import Saver
 
@@ -33,3 +43,49 @@ def test_a_cut_beyond_the_version_that_was_handed_in_for_is_not_written() -> Non
 
 def test_where_nobody_waits_a_cut_may_be_of_any_version() -> None:
     assert not went_on(7, together=False)
+
+
+class Journal:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, _kind: str, text: str) -> None:
+        self.said.append(text)
+
+
+def said_at_the_end(*saves: int) -> list[str]:
+    """What a loop says where rank r has called save ``saves[r]`` times, and nobody waits."""
+    parts: Any = Parts(together=False)
+    parts.journal = Journal()
+    loop = Loop.__new__(Loop)
+    loop._parts = parts
+    loop._make_up([{"rank": r, "saves": n, "missed": False} for r, n in enumerate(saves)])
+    said: list[str] = parts.journal.said
+    return said
+
+
+def test_a_rank_that_never_saves_is_named() -> None:
+    (text,) = said_at_the_end(9, 0)
+    assert "rank 0 called worker.save 9 times" in text
+    assert "rank 1 never" in text
+
+
+def test_ranks_that_all_save_are_not() -> None:
+    assert said_at_the_end(9, 4) == said_at_the_end(1, 0) == said_at_the_end(0, 0) == []
+
+
+@pytest.mark.parametrize(("before", "scale"), [("fp32", 65536.0), ("fp16", 32768.0)])
+def test_only_a_dynamic_loss_scale_goes_on(tmp_path: Path, before: str, scale: float) -> None:
+    def trained(precision: str, loss: float) -> Any:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        worker = paceline.Worker(model, optimizer, precision=precision)
+        for batch in worker.batches([torch.ones(4, 2)] if loss else []):
+            worker.step(worker(batch).mean() * loss)
+        return worker
+
+    with trained(before, float("inf")) as worker:
+        worker.save(tmp_path)
+    with trained("fp16", 0.0) as worker:
+        worker.load(tmp_path)
+        assert worker.loss_scale == scale

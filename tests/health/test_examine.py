@@ -112,6 +112,7 @@ def test_warnings_name_share_and_remedy() -> None:
     assert "100% of its non-zero elements would become zero as fp16" in said(tiny)["fp16 lost"]
     assert "loss_scale='dynamic', or up to 2**40" in said(tiny)["fp16 lost"]
     assert said(tiny, scale=2.0**16) == {}
+    assert said(torch.tensor([1e-8] + [1.0] * 15)) == {}, "one element is an accident"
     assert "bf16" not in " ".join(said(tiny))
     wide = torch.cat([tiny, torch.tensor([3e4])])
     assert "No loss scale helps" in said(wide)["fp16 lost"]

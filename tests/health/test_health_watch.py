@@ -90,3 +90,17 @@ def test_sparse_gradients_are_looked_at_where_they_are(tmp_path: Path) -> None:
             worker.step(worker(batch).sum())
     (look,) = records(tmp_path)
     assert (look.elements, look.largest) == (6, 2.0)
+
+
+def test_the_rounding_that_is_left_of_a_gradient_is_no_cause_for_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A bias before batch norm has no gradient: what is there is noise of the weights' size / 2^24."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(64, 8)
+    with paceline.Worker(model, optimizer, health=True) as worker:
+        for batch in worker.batches([inputs[:32], inputs[32:]]):
+            worker.step((worker(batch) - 1).square().mean())
+    assert "0.bias" not in capsys.readouterr().err
