@@ -35,7 +35,8 @@ def test_torchrun_starts_a_group_that_meets_and_leaves_nothing(tmp_path: Path) -
     done = subprocess.run(
         torchrun, env=environment(tmp_path), capture_output=True, text=True, timeout=60
     )
-    assert sorted(done.stdout.splitlines()) == MET, done.stderr
+    # Both ranks write to one pipe: where Python is unbuffered, a newline is a write of its own.
+    assert all(done.stdout.count(said) == 2 for said in set(MET)), done.stderr
     assert not list(tmp_path.glob("paceline-*"))
 
 
