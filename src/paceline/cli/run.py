@@ -99,7 +99,9 @@ def _request(options: dict[str, Any]) -> Any:
     workers = options.pop("workers")
     return RunRequest(
         **options,
-        workers=_cluster_size(options["emulate"] or options["virtual"]) if workers is None else workers,
+        workers=_cluster_size(options["emulate"] or options["virtual"])
+        if workers is None
+        else workers,
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
 

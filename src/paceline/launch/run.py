@@ -173,9 +173,10 @@ class _Runner:
 
     def _announce(self) -> None:
         request = self._request
+        kind = "virtual worker" if self._is_virtual else "worker"
         if not request.quiet:
             self._console.say(
-                f"{request.script.name} on {_count(request.workers, 'virtual worker' if self._is_virtual else 'worker')}, "
+                f"{request.script.name} on {_count(request.workers, kind)}, "
                 f"{_count(request.threads_each(), 'thread')} each, seed {request.seed}; "
                 f"recording in {_short(self._out)}"
             )

@@ -89,7 +89,10 @@ class Stage:
                 rank=rank,
                 ending=ending,
                 persona=Persona(
-                    launch=launch, surroundings=around, main=main_module(self._path), threads=threads
+                    launch=launch,
+                    surroundings=around,
+                    main=main_module(self._path),
+                    threads=threads,
                 ),
                 actor=Actor(f"rank {rank}", partial(self._play, rank)),
             )

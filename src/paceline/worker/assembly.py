@@ -85,7 +85,9 @@ def assemble(
         collectives=not launch.virtual,
     )  # fmt: skip
     refuse(name, training)
-    recorder = Recorder(trace_path(options, launch), around.clock_s, role="worker", rank=launch.rank)
+    recorder = Recorder(
+        trace_path(options, launch), around.clock_s, role="worker", rank=launch.rank
+    )
     session = None
     if launch.world_size > 1:
         session = around.join(
