@@ -13,6 +13,7 @@ EPILOG = """
 \b
 Example:
   paceline run -n 4 --strategy ssp:3 --seed 1 train.py --lr 0.1 --name run-{seed}
+  paceline run --virtual cluster.toml --strategy async train.py
 
 \b
 Exit codes:
@@ -50,6 +51,12 @@ Exit codes:
 )
 @click.option("--lr-factor", type=float, help="Multiplies every learning rate.")
 @click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")
+@click.option(
+    "--virtual",
+    type=Path,
+    metavar="FILE",
+    help="Train in the simulated time of a cluster.toml, all workers in one process.",
+)
 @click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
 @click.option("--seed", type=int, help="Of random, numpy, torch; {seed} in ARGS. [default: 0]")
 @click.option("--threads", type=int, help="Threads of a worker. [default: cores // workers]")
@@ -92,14 +99,16 @@ def _request(options: dict[str, Any]) -> Any:
     workers = options.pop("workers")
     return RunRequest(
         **options,
-        workers=_cluster_size(options["emulate"]) if workers is None else workers,
+        workers=_cluster_size(options["emulate"] or options["virtual"])
+        if workers is None
+        else workers,
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
 
 
-def _cluster_size(emulate: Path | None) -> int:
-    if emulate is None:
+def _cluster_size(cluster: Path | None) -> int:
+    if cluster is None:
         return 1
     from paceline.simulate.cluster import ClusterModel
 
-    return ClusterModel.load(emulate).count
+    return ClusterModel.load(cluster).count

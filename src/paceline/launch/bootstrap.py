@@ -16,13 +16,13 @@ import os
 import signal
 import sys
 from dataclasses import asdict
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn
 
 from paceline.errors import StoppedError
 from paceline.launch.context import Launch, install
+from paceline.launch.script import compiled, main_module, present, script_frames
 from paceline.launch.seeding import seed_everything
 
 EXIT_RAISED = 1
@@ -49,10 +49,10 @@ def main(argv: list[str]) -> NoReturn:
     flag, text, threads, script, *args = argv
     assert flag == "--launch", argv
     launch = decode_launch(text)
-    _end_with(launch.launcher_pid)
+    end_with(launch.launcher_pid)
     if launch.server is None:
         _unwind_on_sigterm()
-    _line_buffered()
+    line_buffered()
     _limit_threads(int(threads))
     if launch.seed is not None:
         seed_everything(launch.seed)
@@ -63,19 +63,16 @@ def main(argv: list[str]) -> NoReturn:
 def _run(script: str, args: list[str]) -> int | str | None:
     """Run the script as ``__main__``; the value to hand to ``sys.exit``."""
     path = os.path.abspath(script)
-    module = _main_module(path)
+    module = main_module(path)
     sys.modules["__main__"] = module
-    sys.argv = [script, *args]
-    if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(path)
+    present(script, args)
     try:
-        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        exec(compiled(path), module.__dict__)
     except StoppedError as error:
         print(f"stopped: {error}", file=sys.stderr)
         _leave(EXIT_STOPPED)
     except Exception as error:
-        shown = error.with_traceback(_script_frames(error.__traceback__, path))
+        shown = error.with_traceback(script_frames(error.__traceback__, path))
         sys.excepthook(type(shown), shown, shown.__traceback__)
         return EXIT_RAISED
     return None
@@ -92,23 +89,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _main_module(path: str) -> ModuleType:
-    module = ModuleType("__main__")
-    module.__file__ = path
-    module.__loader__ = SourceFileLoader("__main__", path)
-    module.__dict__.update(__builtins__=sys.modules["builtins"], __cached__=None)
-    return module
-
-
-def _script_frames(tb: TracebackType | None, path: str) -> TracebackType | None:
-    """The traceback from the script's own first frame on; None if it never ran (syntax error)."""
-    found = tb
-    while found is not None and found.tb_frame.f_code.co_filename != path:
-        found = found.tb_next
-    return found
-
-
-def _end_with(launcher_pid: int | None) -> None:
+def end_with(launcher_pid: int | None) -> None:
     """Have the kernel send SIGTERM when the launcher ends, however it ends (Linux)."""
     if launcher_pid is None or sys.platform != "linux":
         return
@@ -132,7 +113,7 @@ def _unwind_on_sigterm() -> None:
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
-def _line_buffered() -> None:
+def line_buffered() -> None:
     """Whole lines leave at once although the launcher reads through a pipe."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 

@@ -25,6 +25,7 @@ class Launch:
     keywords that the launcher's command line sets. ``lr_factor`` multiplies every learning rate at
     each update. ``emulate``: a cluster file whose timing to reproduce by sleeping. ``launcher_pid``:
     the process whose end must end this one. ``resume``: the checkpoint from which to go on.
+    ``virtual``: all workers live in one process, by a simulated clock.
     """
 
     rank: int = 0
@@ -38,6 +39,7 @@ class Launch:
     seed: int | None = None
     launcher_pid: int | None = None
     resume: Path | None = None
+    virtual: bool = False
 
 
 _VARIABLES = (
@@ -53,6 +55,11 @@ def install(launch: Launch) -> None:
     """Make ``launch`` this process's identity (the bootstrap's call, before the script runs)."""
     global _installed
     _installed = launch
+
+
+def installed() -> Launch | None:
+    """What was installed last, None if nothing was."""
+    return _installed
 
 
 def forget_resume() -> None:

@@ -47,6 +47,10 @@ class Console:
         """One line of a worker's output."""
         self._write(stream, f"[{rank}] {text}\n")
 
+    def line(self, stream: StreamName, text: str) -> None:
+        """One line as it is."""
+        self._write(stream, f"{text}\n")
+
     def say(self, text: str) -> None:
         """One line of the launcher's own."""
         self._write("stderr", f"paceline: {text}\n")

@@ -30,7 +30,8 @@ class RunRequest:
     ``lr_factor`` multiplies every learning rate at each update. ``emulate``: a ``cluster.toml``
     whose timing to reproduce. ``out``: a new or empty directory for what is recorded; None: a new
     one under ``runs/``. ``threads``: per worker, None: cores // workers. ``quiet``: say only what
-    went wrong. ``resume``: the checkpoint to go on from.
+    went wrong. ``resume``: the checkpoint to go on from. ``virtual``: a ``cluster.toml`` whose workers
+    all live in one process, by a simulated clock.
     """
 
     script: Path
@@ -45,6 +46,7 @@ class RunRequest:
     threads: int | None = None
     quiet: bool = False
     resume: Path | None = None
+    virtual: Path | None = None
 
     def script_args(self) -> list[str]:
         """The script's arguments with ``{seed}`` filled in."""
@@ -69,7 +71,12 @@ def checked(request: RunRequest) -> RunRequest:
         _check_whole("threads", request.threads, low=1, high=1024)
     if not (isfinite(request.lr_factor) and request.lr_factor > 0):
         raise bad_value("lr_factor", request.lr_factor, "a number > 0", "1 leaves the rates alone.")
-    _check_emulation(request.emulate, request.workers)
+    if request.emulate is not None and request.virtual is not None:
+        raise UsageError(
+            "--emulate and --virtual cannot work together: the one takes a cluster's time, the other "
+            "only counts it. Choose one."
+        )
+    _check_emulation(request.emulate or request.virtual, request.workers)
     if request.strategy is None:
         return request
     strategy = parse_strategy(request.strategy)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from paceline import events, trace
 from paceline.checkpoints import point_to
+from paceline.launch import virtual
 from paceline.launch.context import Launch
 from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
@@ -82,13 +83,15 @@ class _Runner:
             signals = stack.enter_context(CaughtSignals())
             directory = stack.enter_context(_private_directory())
             server = self._start_server(directory, stack)
-            supervisor = Supervisor(signals=signals, console=self._console, server=server)
+            console = virtual.Unprefixed(self._console) if self._is_virtual else self._console
+            supervisor = Supervisor(signals=signals, console=console, server=server)
             self._announce()
             sampler = self._supervise(supervisor, server, stack)
-        ends = _with_clocks(supervisor.ends(), self._out / "server.jsonl")
+        outcome = virtual.read_outcome(self._out) if self._is_virtual else None
+        ends = _with_clocks(self._ends(supervisor, outcome), self._out / "server.jsonl")
         verdict = judge(ends, caught=signals.first, server_end=supervisor.server_end)
         wall_s = time.monotonic() - started_s
-        self._conclude(verdict.exit_code, f"{verdict.sentence} ({wall_s:.1f} s)")
+        self._conclude(verdict.exit_code, f"{verdict.sentence} ({_took(wall_s, outcome)})")
         if verdict.exit_code == 0:
             self._say_if_nothing_was_trained()
         return RunResult(
@@ -98,13 +101,24 @@ class _Runner:
             wall_s=wall_s,
             threads=self._request.threads_each(),
             ranks=[_rank_result(end) for end in ends],
-            notices=supervisor.notices,
+            notices=virtual.notices_of(outcome) or supervisor.notices,
             peak_pss_bytes=sampler.peak_bytes,
             peak_pss_bytes_by_process=sampler.peak_by_name,
+            virtual_s=None if outcome is None else outcome.time_s,
         )
 
+    @property
+    def _is_virtual(self) -> bool:
+        return self._request.virtual is not None
+
+    def _ends(self, supervisor: Supervisor, outcome: virtual.Outcome | None) -> list[WorkerEnd]:
+        ends = supervisor.ends()
+        if not self._is_virtual:
+            return ends
+        return virtual.ends_of(ends[0], self._request.workers, outcome)
+
     def _start_server(self, directory: Path, stack: ExitStack) -> ServerProcess | None:
-        if self._request.workers == 1:
+        if self._request.workers == 1 or self._is_virtual:
             return None
         from paceline.server.process import start_server
 
@@ -136,30 +150,33 @@ class _Runner:
     ) -> list[WorkerProcess]:
         factory = WorkerFactory(self._request, self._launch(server))
         workers = []
-        for rank in range(self._request.workers):
-            workers.append(factory.start(rank))
+        for rank in range(1 if self._is_virtual else self._request.workers):
+            workers.append(factory.start_all_in_one() if self._is_virtual else factory.start(rank))
             supervisor.add(workers[-1])
         return workers
 
     def _launch(self, server: ServerProcess | None) -> Launch:
         request = self._request
+        cluster = request.emulate or request.virtual
         return Launch(
             world_size=request.workers,
             server=None if server is None else server.address,
             out=self._out,
             overrides=request.worker_overrides(),
             lr_factor=request.lr_factor,
-            emulate=None if request.emulate is None else request.emulate.resolve(),
+            emulate=None if cluster is None else cluster.resolve(),
             seed=request.seed,
             launcher_pid=os.getpid(),
             resume=request.resume,
+            virtual=self._is_virtual,
         )
 
     def _announce(self) -> None:
         request = self._request
+        kind = "virtual worker" if self._is_virtual else "worker"
         if not request.quiet:
             self._console.say(
-                f"{request.script.name} on {_count(request.workers, 'worker')}, "
+                f"{request.script.name} on {_count(request.workers, kind)}, "
                 f"{_count(request.threads_each(), 'thread')} each, seed {request.seed}; "
                 f"recording in {_short(self._out)}"
             )
@@ -222,6 +239,12 @@ def _rank_result(end: WorkerEnd) -> RankResult:
     return RankResult(
         rank=end.rank, pid=end.pid, returncode=end.returncode, fate=end.fate, clock=end.clock
     )
+
+
+def _took(wall_s: float, outcome: virtual.Outcome | None) -> str:
+    """For people: real time, and before it the simulated one if there is any."""
+    simulated = "" if outcome is None else f"{outcome.time_s:,.1f} s of the cluster's time in "
+    return f"{simulated}{wall_s:.1f} s"
 
 
 def _count(number: int, what: str) -> str:

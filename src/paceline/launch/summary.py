@@ -49,7 +49,8 @@ class RunResult:
     """How a run ended. ``exit_code``: 0 finished, 1 a worker failed, 3 stopped, 128+n signal n.
 
     ``out``: the run's directory. ``peak_pss_bytes``: largest sum over all workers, their children
-    and the server, at one moment; 0 if the run was too short to be sampled.
+    and the server, at one moment; 0 if the run was too short to be sampled. ``virtual_s``: what it
+    took by the simulated clock of a virtual run that came to its end.
     """
 
     exit_code: int
@@ -61,6 +62,7 @@ class RunResult:
     notices: Sequence[NoticeResult]
     peak_pss_bytes: int
     peak_pss_bytes_by_process: Mapping[str, int] = field(default_factory=dict)
+    virtual_s: float | None = None
 
 
 def describe_start(request: RunRequest, *, started: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import IO, Protocol
 
 from paceline.launch.observer import Observer, Report
-from paceline.launch.output import Console, LineSplitter, StreamName
+from paceline.launch.output import LineSplitter, StreamName
 from paceline.launch.signals import CaughtSignals
 from paceline.launch.summary import NoticeResult
 from paceline.launch.verdict import Loss, WorkerEnd
@@ -40,6 +40,18 @@ class Source(Protocol):
     def fileno(self) -> int: ...
 
 
+class Output(Protocol):
+    """What the supervisor shows: see :class:`paceline.launch.output.Console`."""
+
+    @property
+    def say(self) -> Callable[[str], None]: ...
+
+    @property
+    def status(self) -> Callable[[str], None]: ...
+
+    def worker_line(self, stream: StreamName, rank: int, text: str) -> None: ...
+
+
 class Server(Protocol):
     """What the supervisor needs of the server process."""
 
@@ -53,7 +65,7 @@ class Server(Protocol):
 class Supervisor:
     """The workers of one run, their output, and what the server says about them."""
 
-    def __init__(self, *, signals: CaughtSignals, console: Console, server: Server | None) -> None:
+    def __init__(self, *, signals: CaughtSignals, console: Output, server: Server | None) -> None:
         self.notices: list[NoticeResult] = []
         self.server_end: int | None = None
         self._signals = signals

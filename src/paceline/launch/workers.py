@@ -18,6 +18,7 @@ from typing import IO
 
 import psutil
 
+from paceline.launch import virtual
 from paceline.launch.allocator import allocator_environment
 from paceline.launch.bootstrap import encode_launch
 from paceline.launch.context import Launch
@@ -98,8 +99,19 @@ class WorkerFactory:
     def start(self, rank: int) -> WorkerProcess:
         """Start worker ``rank``."""
         launch = replace(self._launch, rank=rank, local_rank=rank)
+        return self._start(rank, _command(self._request, launch))
+
+    def start_all_in_one(self) -> WorkerProcess:
+        """Start the one process that all workers of a virtual run live in."""
+        request = self._request
+        script = [str(request.script), *request.script_args()]
+        return self._start(
+            0, virtual.command(encode_launch(self._launch), request.threads_each(), script)
+        )
+
+    def _start(self, rank: int, command: Sequence[str]) -> WorkerProcess:
         process = subprocess.Popen(
-            _command(self._request, launch),
+            command,
             env={**self._environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

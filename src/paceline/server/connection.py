@@ -10,10 +10,30 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 from paceline.server.loop import READ, WRITE, Loop
 from paceline.transport import channel, messages
 from paceline.transport.framing import FrameDecoder, FrameError
+
+
+class Line(Protocol):
+    """How the server reaches somebody: over a socket (:class:`Connection`), or within one process."""
+
+    open: bool
+    trusted: bool
+
+    def trust(self, peer: str, *, urgent: bool) -> None:
+        """A proper Hello came from ``peer``."""
+
+    def send(self, message: messages.Message) -> None:
+        """Send, without waiting for anybody."""
+
+    def drain(self) -> None:
+        """Take in everything that was sent before."""
+
+    def close(self) -> None:
+        """Hang up."""
 
 
 class Connection:

@@ -6,7 +6,7 @@ next one is early as long as a member of this one has not left. Knows no planes 
 
 from __future__ import annotations
 
-from paceline.server.connection import Connection
+from paceline.server.connection import Line
 from paceline.server.members import Group, Member
 from paceline.transport.messages import PROTOCOL_VERSION, Hello
 
@@ -16,7 +16,7 @@ class Door:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._early: list[tuple[Connection, Hello]] = []
+        self._early: list[tuple[Line, Hello]] = []
         self.greeting: Hello | None = None
 
     @property
@@ -63,11 +63,11 @@ class Door:
         member = self._group.members.get(hello.rank)
         return member is not None and member.state == "left"
 
-    def keep(self, connection: Connection, hello: Hello) -> None:
+    def keep(self, connection: Line, hello: Hello) -> None:
         """Let ``connection`` wait for the next generation."""
         self._early.append((connection, hello))
 
-    def let_in(self) -> list[tuple[Connection, Hello]]:
+    def let_in(self) -> list[tuple[Line, Hello]]:
         """Whoever waited, once nobody of this generation is live any more."""
         if any(True for _ in self._group.live()):
             return []

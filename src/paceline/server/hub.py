@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from paceline.server.connection import Connection, log
+from paceline.server.connection import Connection, Line, log
 from paceline.server.deaths import Deaths
 from paceline.server.door import Door
 from paceline.server.gathers import Gathers
@@ -86,8 +86,8 @@ class Hub:
         self._door = Door(group)
         self._plane: Plane | None = None
         self._witnesses: Witnesses | None = None
-        self._connections: set[Connection] = set()
-        self._roles: dict[Connection, Member] = {}
+        self._connections: set[Line] = set()
+        self._roles: dict[Line, Member] = {}
         self._has_parent = False
 
     # ------------------------------------------------------------------------ the server's side
@@ -95,7 +95,7 @@ class Hub:
     def accept(self, listener: socket.socket) -> None:
         """Somebody connected."""
         raw, _ = listener.accept()
-        self._connections.add(Connection(raw, self._loop, self._receive))
+        self._connections.add(Connection(raw, self._loop, self.receive))
 
     def watch_parent(self, pid: int) -> None:
         """End the run when process ``pid`` ends, and not before it says so."""
@@ -154,7 +154,8 @@ class Hub:
 
     # -------------------------------------------------------------------------------- messages
 
-    def _receive(self, connection: Connection, message: object) -> None:
+    def receive(self, connection: Line, message: object) -> None:
+        """``message`` came over ``connection``. Raises FrameError if nobody may say so there."""
         if isinstance(message, Hello):
             self._greet(connection, message)
         elif isinstance(message, Abort) and connection.trusted:
@@ -217,7 +218,7 @@ class Hub:
         if self._plane is not None and self._policy_decides and member.state == "live":
             self._plane.heard(member)
 
-    def _abort(self, connection: Connection, abort: Abort) -> None:
+    def _abort(self, connection: Line, abort: Abort) -> None:
         member = self._roles.get(connection)
         rank = -1 if member is None else member.rank
         named = member is not None and abort.kind == "peer-failed"
@@ -226,7 +227,7 @@ class Hub:
 
     # --------------------------------------------------------------------------- coming, going
 
-    def _greet(self, connection: Connection, hello: Hello) -> None:
+    def _greet(self, connection: Line, hello: Hello) -> None:
         problem = self._door.objection(hello)
         if problem:
             log(
@@ -243,7 +244,7 @@ class Hub:
         else:
             self._attach(connection, hello)
 
-    def _attach(self, connection: Connection, hello: Hello) -> None:
+    def _attach(self, connection: Line, hello: Hello) -> None:
         self._door.open(hello)
         member = self._group.members.get(hello.rank) or self._enter(hello)
         if getattr(member, hello.role) is not None:

@@ -65,6 +65,11 @@ class Loop:
         """Call ``action`` once, as soon as no other source is ready."""
         self._when_quiet = action
 
+    def settle(self) -> None:
+        """Do what is due now and what was put off until it is quiet, without waiting for anything."""
+        self._run_due_timers()
+        self._run_when_quiet()
+
     def stop(self) -> None:
         """End ``run`` after the current turn."""
         self._running = False
@@ -87,9 +92,8 @@ class Loop:
         self._run_due_timers()
         if patient:
             self._serve_one(patient)
-        elif self._when_quiet is not None:
-            action, self._when_quiet = self._when_quiet, None
-            action()
+        else:
+            self._run_when_quiet()
 
     def close(self) -> None:
         """Release the selector (not the sources)."""
@@ -106,6 +110,11 @@ class Loop:
         now_s = self.clock_s()
         while self._timers and self._timers[0][0] <= now_s:
             heapq.heappop(self._timers)[2]()
+
+    def _run_when_quiet(self) -> None:
+        if self._when_quiet is not None:
+            action, self._when_quiet = self._when_quiet, None
+            action()
 
     def _serve_one(self, patient: list[tuple[Source, int]]) -> None:
         waiting = [pair for pair in patient if pair[0].active]

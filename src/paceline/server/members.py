@@ -12,7 +12,7 @@ from typing import Literal
 
 from paceline import trace
 from paceline.recorder import Recorder
-from paceline.server.connection import Connection
+from paceline.server.connection import Line
 from paceline.transport import messages
 from paceline.transport.messages import Notice, Stop
 
@@ -38,8 +38,8 @@ class Member:
     phase: str = "start"
     phase_age_s: float = 0.0
     owed: str = ""
-    control: Connection | None = None
-    data: Connection | None = None
+    control: Line | None = None
+    data: Line | None = None
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid})"
@@ -54,7 +54,7 @@ class Group:
 
     def __init__(self, *, recorder: Recorder, clock_s: Callable[[], float]) -> None:
         self.members: dict[int, Member] = {}
-        self.observers: list[Connection] = []
+        self.observers: list[Line] = []
         self.halted: Stop | None = None
         self._recorder = recorder
         self._clock_s = clock_s

@@ -66,7 +66,8 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
     if changed:
         said.append("set by the command line: " + ", ".join(changed))
     if launch.emulate is not None:
-        said.append(f"timing of {launch.emulate} emulated")
+        how = "in virtual time" if launch.virtual else "emulated"
+        said.append(f"timing of {launch.emulate} {how}")
     return "; ".join(said)
 
 

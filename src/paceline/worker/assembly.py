@@ -7,7 +7,6 @@ The order matters: ranks compare what they train before they share anything, and
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from paceline.worker.planes import PlaneName, open_plane, refuse
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
+from paceline.worker.surroundings import REAL, Surroundings
 from paceline.worker.training import Training
 
 _BEGINNING = Position()
@@ -54,9 +54,7 @@ def assemble(
     begin_at: Position = _BEGINNING,
     loss_scale: float | None = None,
     prepare: Callable[[], None] | None = None,
-    join: Callable[..., Session] = Session.connect,
-    clock_s: Callable[[], float] = time.monotonic,
-    sleep_s: Callable[[float], None] = time.sleep,
+    around: Surroundings = REAL,
 ) -> tuple[Parts, Session | None]:
     """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
 
@@ -75,7 +73,7 @@ def assemble(
         strategy=options.strategy,
         clip_norm=options.clip_norm,
         lr_factor=launch.lr_factor,
-        clock_s=clock_s,
+        clock_s=around.clock_s,
         version=begin_at.version,
         progress=begin_at.progress,
         precision=_scaled(
@@ -83,20 +81,23 @@ def assemble(
         ),
     )
     name = topology(
-        _joining(model, options, launch), launch.world_size, training.parameters[0].device
-    )
+        _joining(model, options, launch), launch.world_size, training.parameters[0].device,
+        collectives=not launch.virtual,
+    )  # fmt: skip
     refuse(name, training)
-    recorder = Recorder(trace_path(options, launch), clock_s, role="worker", rank=launch.rank)
+    recorder = Recorder(
+        trace_path(options, launch), around.clock_s, role="worker", rank=launch.rank
+    )
     session = None
     if launch.world_size > 1:
-        session = join(
+        session = around.join(
             launch,
             evict_after_s=options.runtime.evict_after_s,
             on_beat=recorder.flush,
-            clock_s=clock_s,
+            clock_s=around.clock_s,
         )
     member = _Member(
-        options=options, launch=launch, session=session, recorder=recorder, sleep_s=sleep_s
+        options=options, launch=launch, session=session, recorder=recorder, sleep_s=around.sleep_s
     )
     try:
         if prepare is not None:
@@ -182,9 +183,15 @@ def _leave(session: Session | None, error: BaseException) -> None:
 
 
 def topology(
-    strategy: Strategy, world_size: int, device: torch.device, platform: str = sys.platform
+    strategy: Strategy,
+    world_size: int,
+    device: torch.device,
+    platform: str = sys.platform,
+    *,
+    collectives: bool = True,
 ) -> PlaneName:
     """Which plane joins the workers. All are on one host (a session of several is refused).
+    Without ``collectives`` (several workers in one process) the server does what all-reduce would.
 
     Raises UsageError where the operating system lacks what the plane needs.
     """
@@ -200,6 +207,8 @@ def topology(
             raise UsageError(
                 f"strategy={str(strategy)!r} needs Linux (memfd). Use 'sync:allreduce'."
             )
+        return "server"
+    if not collectives:
         return "server"
     if strategy.topology == "auto" and device.type == "cpu" and shares_memory:
         return "server"

@@ -12,7 +12,7 @@ import socket
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from paceline.errors import PacelineError, PeerLostError, ServerLostError
 from paceline.launch.context import Launch
@@ -31,18 +31,43 @@ from paceline.transport.messages import (
     Stop,
     Welcome,
 )
-from paceline.worker.halt import stop_error
+from paceline.worker.halt import Halt, stop_error
 from paceline.worker.heartbeat import Heartbeat
 
 SETTLE_S = 5.0
 """How long a broken connection waits for the server to say which rank is to blame."""
 
 
+class Wire(Protocol):
+    """A connection to the server: a :class:`Channel`, or what stands for one within one process."""
+
+    def send(self, message: Message) -> None: ...
+
+    def receive(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class Beats(Protocol):
+    """Signs of life and of the end: a :class:`Heartbeat`, or what stands for one."""
+
+    halt: Halt
+    phase: Callable[[], tuple[str, float]]
+
+    def abort(self, text: str, kind: AbortKind = "peer-failed") -> None: ...
+
+    def close(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
 class Session:
     """Membership of a run. Made by :meth:`connect`; used from the worker's main thread only."""
 
     def __init__(
-        self, launch: Launch, rendezvous: Rendezvous, data: Channel, heartbeat: Heartbeat
+        self, launch: Launch, rendezvous: Rendezvous, data: Wire, heartbeat: Beats
     ) -> None:
         self.rank = launch.rank
         self.world_size = launch.world_size
@@ -71,8 +96,8 @@ class Session:
         """
         rendezvous = find_server(launch)
         address = rendezvous.address
-        control = _greet(address, _hello(launch, "control", evict_after_s))
-        data = _greet(address, _hello(launch, "data", evict_after_s))
+        control = _call_on(address, hello(launch, "control", evict_after_s))
+        data = _call_on(address, hello(launch, "data", evict_after_s))
         heartbeat = Heartbeat(
             control, launcher_pid=launch.launcher_pid, clock_s=clock_s, on_beat=on_beat
         )
@@ -171,25 +196,31 @@ class Session:
             self._data.forget()
 
 
-def _hello(launch: Launch, role: Literal["control", "data"], evict_after_s: float) -> Hello:
+def hello(launch: Launch, role: Literal["control", "data"], evict_after_s: float) -> Hello:
+    """How the worker of ``launch`` introduces itself on a connection."""
     return Hello(
         protocol=PROTOCOL_VERSION, role=role, rank=launch.rank, world_size=launch.world_size,
         pid=os.getpid(), host=socket.gethostname(), evict_after_s=evict_after_s,
     )  # fmt: skip
 
 
-def _greet(address: str, hello: Hello) -> Channel:
+def _call_on(address: str, introduction: Hello) -> Channel:
     try:
         channel = connect(address)
-        channel.send(hello)
-        reply = channel.receive()
+        introduce(channel, introduction)
     except (ChannelClosedError, FrameError) as error:
         raise ServerLostError(f"No server answers at {address}: {error}") from error
+    return channel
+
+
+def introduce(wire: Wire, introduction: Hello) -> None:
+    """Say who calls. Raises what the server's refusal says, ChannelClosedError if nobody hears."""
+    wire.send(introduction)
+    reply = wire.receive()
     if isinstance(reply, Stop):
-        channel.close()
+        wire.close()
         raise stop_error(reply)
     assert isinstance(reply, Welcome), reply
-    return channel
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -21,7 +21,7 @@ from paceline.worker.assembly import assemble
 from paceline.worker.batch import map_tensors
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.evaluation import EvaluationBatches, Evaluator
-from paceline.worker.exits import ExitHooks, failure_text
+from paceline.worker.exits import failure_text
 from paceline.worker.health_watch import HealthWatch
 from paceline.worker.loop import Batches
 from paceline.worker.options import Runtime, options_from
@@ -30,6 +30,7 @@ from paceline.worker.results import StepResult, as_number
 from paceline.worker.scheduling import Per
 from paceline.worker.skips import SkipLimit
 from paceline.worker.snapshot import Checkpoint, put_into
+from paceline.worker.surroundings import surroundings
 from paceline.worker.verifying import Verifying
 
 _Scheduler = TypeVar("_Scheduler", bound=torch.optim.lr_scheduler.LRScheduler)
@@ -101,7 +102,7 @@ class Worker:
         forget_resume()
         self._closed = False
         self._state_hook = optimizer.register_state_dict_pre_hook(self._before_state_dict)
-        self._hooks = ExitHooks(on_failure=self._fail, on_exit=self._at_exit)
+        self._hooks = surroundings().exit_hooks(on_failure=self._fail, on_exit=self._at_exit)
 
     # ------------------------------------------------------------------------------ the loop
 
@@ -322,8 +323,9 @@ class Worker:
         position = resuming.begin_at(checkpoint)
         scale = None if checkpoint is None else checkpoint.body["loss_scale"]
         self._parts, self._session = assemble(
-            *self._training, begin_at=position, loss_scale=scale, prepare=prepare
-        )
+            *self._training, begin_at=position, loss_scale=scale, prepare=prepare,
+            around=surroundings(),
+        )  # fmt: skip
         self._loop = resuming.loop_from(checkpoint, self._parts, catch_up=catch_up)
         self._watch()
         self._evaluator = Evaluator(self._parts)

@@ -1,0 +1,64 @@
+"""What a process has one of and each worker of a virtual run must have its own: swapped at each turn.
+
+Random streams, ``__main__``, who the worker is, how it meets the world. (What torch keeps per thread,
+such as grad mode and autocast, needs no swapping; modules that the script imports are shared.)
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from paceline.launch.context import Launch, install, installed
+from paceline.worker.surroundings import Surroundings, surround
+
+
+@dataclass(kw_only=True, slots=True)
+class Persona:
+    """One worker's share of the process. ``main``: its script's module."""
+
+    launch: Launch
+    surroundings: Surroundings
+    main: ModuleType
+    threads: int
+    _streams: tuple[Any, ...] = field(init=False)
+    _dtype: torch.dtype = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leave()
+
+    def enter(self) -> None:
+        """The process is this worker's from now on."""
+        python, numpy, main_stream = self._streams
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(main_stream)
+        torch.set_default_dtype(self._dtype)
+        limit_threads(self.threads)
+        sys.modules["__main__"] = self.main
+        os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(self.launch.rank)
+        install(self.launch)
+        surround(self.surroundings)
+
+    def leave(self) -> None:
+        """Keep what the worker may have changed."""
+        self._streams = (
+            random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state(),
+        )  # fmt: skip
+        self._dtype = torch.get_default_dtype()
+        current = installed()
+        if current is not None and current.rank == self.launch.rank:
+            self.launch = current
+
+
+def limit_threads(threads: int) -> None:
+    """Let torch use so many: bits depend on it. (Setting it anew would cost each turn.)"""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
