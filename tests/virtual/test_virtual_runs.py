@@ -86,7 +86,12 @@ def test_time_is_the_clusters_and_not_the_machines() -> None:
 @pytest.mark.parametrize(
     ("inside", "after", "code", "said"),
     [
-        ("if worker.rank == 1 and number == 2: raise RuntimeError('disk full')", "", 1, "disk full"),
+        (
+            "if worker.rank == 1 and number == 2: raise RuntimeError('disk full')",
+            "",
+            1,
+            "disk full",
+        ),
         ("", "if worker.rank == 1: sys.exit('no more')", 1, "no more"),
     ],
 )

@@ -22,6 +22,7 @@ from paceline.launch.seeding import seed_everything
 from paceline.virtual.actors import Actor
 from paceline.virtual.hooks import Ending
 from paceline.virtual.persona import Persona, limit_threads
+from paceline.virtual.sharing import Sharing
 from paceline.virtual.world import World
 from paceline.worker.session import Session
 from paceline.worker.surroundings import Surroundings
@@ -49,6 +50,7 @@ class Stage:
         self._roles: list[_Role] = []
         self._on_stage: _Role | None = None
         self._dressed: Persona | None = None
+        self._sharing = Sharing()
         for rank in range(launch.world_size):
             self._cast(replace(launch, rank=rank, local_rank=rank), threads)
 
@@ -102,6 +104,7 @@ class Stage:
     def _join(self, rank: int, launch: Launch, *, on_beat: Callable[[], None], **_: Any) -> Session:
         role = self._roles[rank]
         role.joined, role.flush = True, on_beat
+        self._sharing.look_through(sys._getframe())
         wake = partial(self._plan, rank, 0.0)
         return self._world.join(launch, wait=role.actor.pause, wake=wake)
 
