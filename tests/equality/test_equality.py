@@ -2,8 +2,9 @@
 
 Bit-identical: one worker = the plain loop; ``sync:server`` = ``ssp:0`` = the list of workers with
 average, step and broadcast; ``async:sum`` and ``ssp:2:sum`` with SGD = receive, subtract, reply, in
-the recorded order; ranks among themselves, always; and all of this in virtual time as well. Close: ``sync:allreduce``, and everything
-against one undistributed process that computes each update's samples as one batch.
+the recorded order; ranks among themselves, always; and all of this in virtual time as well.
+Close: ``sync:allreduce``, and everything against one undistributed process that computes each
+update's samples as one batch.
 """
 
 from __future__ import annotations

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 
+from paceline.launch import context
+from paceline.launch.context import Launch
 from paceline.virtual.numpy_stream import NumpyStream
+from paceline.virtual.persona import Persona
+from paceline.worker.surroundings import Surroundings
 
 
 @pytest.fixture(autouse=True)
-def _own_numpy() -> Iterator[None]:
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(context, "_installed", None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
     generator, state = np.random.get_bit_generator(), np.random.get_state()
     yield
     np.random.set_bit_generator(generator)
@@ -58,3 +67,19 @@ def test_a_generator_of_the_scripts_own_stays_its_own() -> None:
     streams[0].enter()
     expected = np.random.RandomState(np.random.PCG64(7)).random_sample(2)
     assert [first, np.random.random_sample()] == expected.tolist()
+
+
+def test_personas_made_at_one_time_have_streams_of_their_own() -> None:
+    around = Surroundings()
+    np.random.seed(5)
+    launch = Launch(rank=0, world_size=2)
+    cast = [
+        Persona(launch=launch, surroundings=around, main=sys.modules["__main__"], threads=1)
+        for _ in range(2)
+    ]
+    drawn: list[list[float]] = [[], []]
+    for rank in (0, 0, 1, 0, 1):
+        cast[rank].enter()
+        drawn[rank].append(np.random.normal() + torch.randn(1).item() + random.gauss(0, 1))
+        cast[rank].leave()
+    assert drawn[0][:2] == drawn[1]

@@ -26,19 +26,19 @@ class NumpyStream:
 
     def __init__(self) -> None:
         self._generator: Any = np.random.MT19937()
-        self._generator.state = np.random.get_bit_generator().state
+        self._generator.state = _current().state
         self._kept: Any = None  # the whole state, where there is a number for the next call
         self._mark = _mark(self._generator)
 
     def enter(self) -> None:
         """The global functions draw from this stream from now on."""
-        np.random.set_bit_generator(self._generator)
+        np.random.set_bit_generator(self._generator)  # type: ignore[attr-defined]
         if self._kept is not None:
             np.random.set_state(self._kept)
 
     def leave(self) -> None:
         """See where it stands."""
-        generator = np.random.get_bit_generator()
+        generator = _current()
         mark = _mark(generator)
         untouched = generator is self._generator and mark is not None and mark == self._mark
         if untouched and self._kept is None:  # a kept number may be used without a draw
@@ -46,6 +46,11 @@ class NumpyStream:
         self._generator, self._mark = generator, mark
         state = np.random.get_state(legacy=False)
         self._kept = state if state["has_gauss"] else None
+
+
+def _current() -> Any:
+    """The generator that numpy's global functions draw from."""
+    return np.random.get_bit_generator()  # type: ignore[attr-defined]
 
 
 def _mark(generator: Any) -> tuple[int, int] | None:

@@ -34,7 +34,7 @@ class Persona:
     _dtype: torch.dtype = field(init=False)
 
     def __post_init__(self) -> None:
-        self.leave()
+        self._keep()
 
     def enter(self) -> None:
         """The process is this worker's from now on."""
@@ -49,8 +49,11 @@ class Persona:
 
     def leave(self) -> None:
         """Keep what the worker may have changed."""
-        self._python_stream = random.getstate()
         self._numpy_stream.leave()
+        self._keep()
+
+    def _keep(self) -> None:
+        self._python_stream = random.getstate()
         self._torch_stream = torch.get_rng_state()
         self._dtype = torch.get_default_dtype()
         current = installed()

@@ -53,7 +53,7 @@ class Sharing:
         if fd is None:
             fd = os.memfd_create("paceline-shared", os.MFD_CLOEXEC)
             with open(fd, "wb", closefd=False) as file:
-                file.write(memoryview(pages))
+                file.write(pages.data)
             view = mmap.mmap(fd, pages.nbytes, prot=mmap.PROT_READ)
             known.append((np.frombuffer(view, np.uint8), fd))
         map_over(pages.ctypes.data, pages.nbytes, fd)
@@ -90,10 +90,10 @@ def _large_memories(holders: Iterable[Any]) -> Iterator[Bytes]:
 def _memory_of(value: Any) -> Bytes | None:
     """All bytes behind a tensor or array that lies in this process's own memory."""
     if isinstance(value, torch.Tensor):
-        if value.device.type != "cpu" or value.layout != torch.strided or value.is_shared():
+        if value.device.type != "cpu" or value.layout != torch.strided:
             return None
-        storage = value.untyped_storage()
-        return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()  # type: ignore[call-overload,no-any-return]
+        whole: Bytes = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()
+        return whole
     if isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype != object:
         return np.frombuffer(value.data.cast("B"), np.uint8) if value.nbytes else None
     return None
