@@ -129,6 +129,25 @@ def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert_nothing_is_left(run)
 
 
+def lag_shares(run: FinishedRun) -> np.ndarray:
+    """The share of applied pushes with version lag at most 0, 1, 2, ..., 63."""
+    assert run.exit_code == 0, run.stderr
+    lags = [step.lag for rank in read_run(run.out).ranks for step in rank.steps if step.applied]
+    assert len(lags) >= 2000
+    return np.cumsum(np.bincount(lags, minlength=64)[:64]) / len(lags)
+
+
+@pytest.mark.full
+@pytest.mark.timed
+@pytest.mark.parametrize("strategy", ["async", "ssp:3"])
+def test_version_lags_are_distributed_as_in_an_emulated_run(strategy: str) -> None:
+    script = TINY.replace("* 12", "* 2400").format(inside="", after="")
+    emulated = run_script(script, workers=4, emulate=HERE / "lags.toml", strategy=strategy)
+    virtual = run_script(script, workers=4, virtual=HERE / "lags.toml", strategy=strategy)
+    gap = np.abs(lag_shares(virtual) - lag_shares(emulated)).max()
+    assert gap <= 0.05, f"{gap:.3f}"
+
+
 def test_emulate_and_virtual_exclude_each_other() -> None:
     run = run_script(TINY.format(inside="", after=""), workers=2, virtual=CLUSTER, emulate=CLUSTER)
     assert run.exit_code == 2

@@ -52,8 +52,8 @@ class Plan:
     def request(self, cell: Cell) -> RunRequest:
         """The run that ``cell`` stands for.
 
-        In an emulated or simulated cluster every worker stands for a machine of its own, so that the lone worker
-        must not have more threads than each of the many; otherwise it gets the whole machine.
+        In an emulated or simulated cluster every worker stands for a machine of its own, so that the
+        lone worker must not have more threads than each of the many; otherwise it gets the whole machine.
         """
         many_machines = self.emulate is not None or self.virtual is not None
         return RunRequest(
