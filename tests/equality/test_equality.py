@@ -2,8 +2,9 @@
 
 Bit-identical: one worker = the plain loop; ``sync:server`` = ``ssp:0`` = the list of workers with
 average, step and broadcast; ``async:sum`` and ``ssp:2:sum`` with SGD = receive, subtract, reply, in
-the recorded order; ranks among themselves, always. Close: ``sync:allreduce``, and everything
-against one undistributed process that computes each update's samples as one batch.
+the recorded order; ranks among themselves, always; and all of this in virtual time as well.
+Close: ``sync:allreduce``, and everything against one undistributed process that computes each
+update's samples as one batch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from support.runs import run_script
 
 SEED = 11
 SCRIPT = Path(__file__).parent / "script.py"
+CLUSTER = Path(__file__).parent / "cluster.toml"
 CLOSE = dict(zip(DTYPES, (1e-10, 1e-5), strict=True))
 History = list[tuple[str, int, int, tuple[int, ...]]]
 
@@ -34,10 +36,13 @@ History = list[tuple[str, int, int, tuple[int, ...]]]
 class Trained:
     """One spawn of N workers, all cells trained in it."""
 
-    def __init__(self, *, workers: int, which: str, out: Path) -> None:
-        self.workers, self.out = workers, out
+    def __init__(self, *, workers: int, which: str, out: Path, virtual: bool) -> None:
+        self.workers, self.out, self.virtual = workers, out, virtual
         self.cells = full_matrix() if which == "full" else covering_subset(workers)
-        run = run_script(SCRIPT, [str(out), which, str(SEED)], workers=workers, timeout_s=1500)
+        run = run_script(
+            SCRIPT, [str(out), which, str(SEED)], workers=workers, timeout_s=1500,
+            virtual=CLUSTER if virtual else None,
+        )  # fmt: skip
         assert run.exit_code == 0, run.stderr[-4000:]
         self.histories = _histories(run.out) if workers > 1 else []
 
@@ -47,8 +52,8 @@ class Trained:
         return loaded
 
     def history(self, cell: Cell) -> History:
-        """The serial order of this cell's server run (all-reduce cells have none)."""
-        on_server = [c for c in self.cells if c.strategy != "sync:allreduce"]
+        """The serial order of this cell's server run (all-reduce cells have none of their own)."""
+        on_server = [c for c in self.cells if self.virtual or c.strategy != "sync:allreduce"]
         return self.histories[on_server.index(cell)]
 
 
@@ -72,19 +77,22 @@ def _histories(directory: Path) -> list[History]:
     return histories
 
 
-def _setting(workers: int, which: str) -> object:
-    group = pytest.mark.xdist_group(f"equality-{workers}-{which}")  # one process spawns it once
+def _setting(workers: int, which: str, *, virtual: bool = False) -> object:
+    name = f"{workers}-{'virtual-' if virtual else ''}workers-{which}"
+    group = pytest.mark.xdist_group(f"equality-{name}")  # one process spawns it once
     marks = [group, pytest.mark.full] if which == "full" else [group]
-    return pytest.param((workers, which), id=f"{workers}-workers-{which}", marks=marks)
+    return pytest.param((workers, which, virtual), id=name, marks=marks)
 
 
 SETTINGS = [_setting(n, which) for which in ("subset", "full") for n in (1, 2, 3, 4)]
+SETTINGS += [_setting(4, "subset", virtual=True), _setting(3, "full", virtual=True)]
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    workers, which = request.param
-    return Trained(workers=workers, which=which, out=tmp_path_factory.mktemp("cells"))
+    workers, which, virtual = request.param
+    out = tmp_path_factory.mktemp("cells")
+    return Trained(workers=workers, which=which, out=out, virtual=virtual)
 
 
 def differing(mine: Parameters, theirs: Parameters) -> list[str]:

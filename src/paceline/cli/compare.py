@@ -16,6 +16,7 @@ EPILOG = """
 \b
 Example:
   paceline compare -n 4 --strategies sync,async,ssp:3 --target accuracy=0.97 train.py --epochs 10
+  paceline compare -n 32 --virtual cluster.toml --target accuracy=0.97 train.py
 
 \b
 Exit codes:
@@ -34,6 +35,9 @@ Exit codes:
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--target", metavar="NAME=VALUE", help="Time until a logged metric reaches it.")
 @click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")
+@click.option(
+    "--virtual", type=Path, metavar="FILE", help="Train in the simulated time of a cluster.toml."
+)
 @click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress.")

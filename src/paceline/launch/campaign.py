@@ -28,7 +28,10 @@ LOG_LINES_SHOWN = 15
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What to compare. ``seeds``: how many, from 0. ``out``: holds a directory and a log a run."""
+    """What to compare. ``seeds``: how many, from 0. ``out``: holds a directory and a log a run.
+
+    ``emulate``, ``virtual``: as in :class:`~paceline.launch.request.RunRequest`.
+    """
 
     script: Path
     args: tuple[str, ...]
@@ -37,6 +40,7 @@ class Plan:
     seeds: int
     emulate: Path | None
     out: Path
+    virtual: Path | None = None
 
     def cells(self) -> Iterator[Cell]:
         """Every run, in the order in which they are carried out."""
@@ -48,19 +52,20 @@ class Plan:
     def request(self, cell: Cell) -> RunRequest:
         """The run that ``cell`` stands for.
 
-        In an emulated cluster every worker stands for a machine of its own, so that the lone worker
-        must not have more threads than each of the many; otherwise it gets the whole machine.
+        In an emulated or simulated cluster every worker stands for a machine of its own, so that the
+        lone worker must not have more threads than each of the many; otherwise it gets the whole machine.
         """
-        emulated = self.emulate is not None
+        many_machines = self.emulate is not None or self.virtual is not None
         return RunRequest(
             script=self.script,
             args=self.args,
             workers=cell.workers,
             strategy=cell.strategy,
             emulate=self.emulate,
+            virtual=self.virtual,
             out=self.out / cell.name,
             seed=cell.seed,
-            threads=max(1, core_count() // self.workers) if emulated else None,
+            threads=max(1, core_count() // self.workers) if many_machines else None,
         )
 
 

@@ -5,6 +5,7 @@ The process itself is :mod:`paceline.virtual`; to the supervisor it is a worker 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,6 +55,11 @@ def command(launch_text: str, threads: int, script: Sequence[str]) -> list[str]:
     return [
         sys.executable, "-m", "paceline.virtual", "--launch", launch_text, str(threads), *script,
     ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """What else the process is given: threads that take turns need no memory pools of their own."""
+    return {"MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "1")}
 
 
 def ends_of(process: WorkerEnd, workers: int, outcome: Outcome | None) -> list[WorkerEnd]:

@@ -103,6 +103,7 @@ class WorkerFactory:
 
     def start_all_in_one(self) -> WorkerProcess:
         """Start the one process that all workers of a virtual run live in."""
+        self._environment.update(virtual.environment())
         request = self._request
         script = [str(request.script), *request.script_args()]
         return self._start(

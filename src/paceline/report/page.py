@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -89,10 +90,17 @@ def _subtitle(runs: Sequence[Run]) -> str:
         workers,
         f"{setup.parameters:,} parameters",
         setup.optimizer,
-        f"timing of {Path(request['emulate']).name} emulated" if request.get("emulate") else "",
+        _timing(request),
         str(most.summary.get("started", ""))[:16].replace("T", " "),
     ]
     return " · ".join(filter(None, parts))
+
+
+def _timing(request: Mapping[str, Any]) -> str:
+    """Whose time it was, if not the machine's own."""
+    if request.get("virtual"):
+        return f"in virtual time, by {Path(request['virtual']).name}"
+    return f"timing of {Path(request['emulate']).name} emulated" if request.get("emulate") else ""
 
 
 def _setup(label: str, run: Run) -> Mapping[str, str]:

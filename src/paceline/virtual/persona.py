@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
 from paceline.launch.context import Launch, install, installed
+from paceline.virtual.numpy_stream import NumpyStream
 from paceline.worker.surroundings import Surroundings, surround
 
 
@@ -28,20 +28,20 @@ class Persona:
     surroundings: Surroundings
     main: ModuleType
     threads: int
-    _streams: tuple[Any, ...] = field(init=False)
+    _python_stream: Any = field(init=False)
+    _numpy_stream: NumpyStream = field(init=False, default_factory=NumpyStream)
+    _torch_stream: torch.Tensor = field(init=False)
     _dtype: torch.dtype = field(init=False)
 
     def __post_init__(self) -> None:
-        self.leave()
+        self._keep()
 
     def enter(self) -> None:
         """The process is this worker's from now on."""
-        python, numpy, main_stream = self._streams
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(main_stream)
+        random.setstate(self._python_stream)
+        self._numpy_stream.enter()
+        torch.set_rng_state(self._torch_stream)
         torch.set_default_dtype(self._dtype)
-        limit_threads(self.threads)
         sys.modules["__main__"] = self.main
         os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(self.launch.rank)
         install(self.launch)
@@ -49,9 +49,12 @@ class Persona:
 
     def leave(self) -> None:
         """Keep what the worker may have changed."""
-        self._streams = (
-            random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state(),
-        )  # fmt: skip
+        self._numpy_stream.leave()
+        self._keep()
+
+    def _keep(self) -> None:
+        self._python_stream = random.getstate()
+        self._torch_stream = torch.get_rng_state()
         self._dtype = torch.get_default_dtype()
         current = installed()
         if current is not None and current.rank == self.launch.rank:

@@ -21,7 +21,8 @@ from paceline.launch.script import compiled, main_module, script_frames
 from paceline.launch.seeding import seed_everything
 from paceline.virtual.actors import Actor
 from paceline.virtual.hooks import Ending
-from paceline.virtual.persona import Persona
+from paceline.virtual.persona import Persona, limit_threads
+from paceline.virtual.sharing import Sharing
 from paceline.virtual.world import World
 from paceline.worker.session import Session
 from paceline.worker.surroundings import Surroundings
@@ -48,6 +49,8 @@ class Stage:
         self._path = path
         self._roles: list[_Role] = []
         self._on_stage: _Role | None = None
+        self._dressed: Persona | None = None
+        self._sharing = Sharing()
         for rank in range(launch.world_size):
             self._cast(replace(launch, rank=rank, local_rank=rank), threads)
 
@@ -101,6 +104,7 @@ class Stage:
     def _join(self, rank: int, launch: Launch, *, on_beat: Callable[[], None], **_: Any) -> Session:
         role = self._roles[rank]
         role.joined, role.flush = True, on_beat
+        self._sharing.look_through(sys._getframe())
         wake = partial(self._plan, rank, 0.0)
         return self._world.join(launch, wait=role.actor.pause, wake=wake)
 
@@ -115,13 +119,17 @@ class Stage:
         engine.at(engine.now_s + in_s, self._turn, rank)
 
     def _turn(self, rank: int) -> None:
-        """Let the worker go on until it waits. What it had made of the process is kept for it."""
+        """Let the worker go on until it waits, in a process that is its own."""
         role = self._roles[rank]
-        role.persona.enter()
+        if self._dressed is not role.persona:
+            if self._dressed is not None:
+                self._dressed.leave()
+            self._dressed = role.persona
+            role.persona.enter()
+        limit_threads(role.persona.threads)
         self._on_stage = role
         role.actor.resume()
         self._on_stage = None
-        role.persona.leave()
 
     def _play(self, rank: int) -> None:
         role = self._roles[rank]
