@@ -9,11 +9,11 @@ import sys
 import time
 
 import torch
+from fashion import images
 from torch import nn
 from torch.utils.data import DataLoader
 
 import paceline
-from fashion import images
 
 
 def cnn() -> nn.Module:

@@ -29,6 +29,10 @@ class Prefixed(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        """For programs that the script starts: what they print carries no rank."""
+        return {"stdout": 1, "stderr": 2}[self._stream]
+
     def write(self, text: str) -> int:
         """Pass on the lines that ``text`` completes."""
         rank = self._who()

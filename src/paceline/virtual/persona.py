@@ -22,7 +22,8 @@ from paceline.worker.surroundings import Surroundings, surround
 
 @dataclass(kw_only=True, slots=True)
 class Persona:
-    """One worker's share of the process. ``main``: its script's module."""
+    """One worker's share of the process. ``main``: its script's module. ``threads``: torch's, of one
+    operation."""
 
     launch: Launch
     surroundings: Surroundings

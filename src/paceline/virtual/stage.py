@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from paceline.errors import StoppedError
 from paceline.launch.bootstrap import EXIT_RAISED, EXIT_STOPPED
 from paceline.launch.context import Launch
@@ -129,6 +131,7 @@ class Stage:
         limit_threads(role.persona.threads)
         self._on_stage = role
         role.actor.resume()
+        role.persona.threads = torch.get_num_threads()
         self._on_stage = None
 
     def _play(self, rank: int) -> None:
