@@ -11,6 +11,8 @@ import time
 import psutil
 import pytest
 
+from support.runs import heed_ctrl_c
+
 SCRIPT = """
 import sys
 import torch
@@ -51,11 +53,6 @@ def compare(tmp_path):
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def heed_ctrl_c():
-    """A test run in the background of a shell would hand down that SIGINT is to be ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_every_strategy_becomes_a_row_with_real_figures(compare, tmp_path):

@@ -67,14 +67,15 @@ class RunningRun:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_ctrl_c,
         )
 
     def finish(self, timeout_s: float = 100.0) -> FinishedRun:
-        """Wait for the end; past ``timeout_s`` interrupt the run and fail with its output."""
+        """Wait for the end; past ``timeout_s`` end the run and fail with its output."""
         try:
             stdout, stderr = self.launcher.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            self.launcher.send_signal(signal.SIGINT)
+            self.launcher.terminate()
             stdout, stderr = self.launcher.communicate(timeout=10)
             raise AssertionError(
                 f"not finished after {timeout_s} s\n{stdout[-3000:]}\n{stderr[-3000:]}"
@@ -88,6 +89,11 @@ class RunningRun:
             mark=self.mark,
             wall_s=time.monotonic() - self._started_s,
         )
+
+
+def heed_ctrl_c() -> None:
+    """A test run in the background of a shell would hand down that SIGINT is to be ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run_script(
