@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from paceline.encounters import Differs
-from paceline.events import Push, Release, Update
+from paceline.events import Push, Release, Start, Update
 from replay.cast import Play, Played, perform
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-KILLED = Play(strategy="async", killed=(1, 2))
+KILLED = Play(strategy="async", killed=(1, 1))
 PLAYS = [
     Play(strategy="async"),
     Play(strategy="ssp:3"),
@@ -27,7 +27,7 @@ PLAYS = [
     replace(KILLED, strategy="ssp:3"),
     replace(KILLED, strategy="backup:1"),
     replace(KILLED, strategy="sync:server"),
-    Play(strategy="async", silent=(2, 3), evict_after_s=0.8),
+    Play(strategy="async", silent=(2, 1), evict_after_s=0.8),
 ]
 
 
@@ -43,7 +43,7 @@ def assert_equal(before: Played, after: Played) -> None:
     assert after.decisions() == before.decisions()
     assert after.parameters == before.parameters
     assert after.seen == before.seen
-    assert after.writers == before.writers
+    assert sorted(after.writers) == sorted(before.writers)
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=str)
@@ -64,7 +64,7 @@ def test_a_worker_that_kills_itself_again_is_waited_for_if_it_does_so_late(place
 @pytest.mark.parametrize("number", range(20))
 @pytest.mark.parametrize("strategy", ["async", "ssp:3"])
 def test_20_of_20(strategy: str, number: int, place: Path) -> None:
-    play = Play(strategy=strategy, workers=4, killed=(number % 4, 2 + number % 2))
+    play = Play(strategy=strategy, workers=4, killed=(number % 4, number % 2))
     before = perform(play, place / "a")
     assert_equal(before, perform(replace(play, killed=None), place / "b", again=before))
 
@@ -75,7 +75,8 @@ def test_a_changed_gradient_is_named_at_its_push(place: Path) -> None:
     after = perform(replace(play, perturbed=(1, 2)), place / "b", again=before)
     [differs] = [one for one in after.records() if isinstance(one, Differs)]
     pushes = [one for one in before.records() if isinstance(one, Push) and one.rank == 1]
-    assert (differs.rank, differs.clock) == (1, 1)
+    starts = [one for one in before.records() if isinstance(one, Start) and one.rank == 1]
+    assert (differs.rank, differs.clock) == (1, starts[1].clock)
     assert differs.field == "gradient_norm of its push"
     assert differs.recorded == repr(pushes[1].gradient_norm)
     assert set(after.stops) == {0, 1, 2}
