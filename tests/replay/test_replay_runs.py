@@ -15,6 +15,7 @@ import pytest
 from paceline import events, trace
 from paceline.encounters import Differs
 from paceline.runs import read_records, read_run
+from support.leaks import assert_nothing_is_left
 from support.runs import RunningRun, run_script, wait_for
 
 SCRIPT = Path(__file__).parent / "script.py"
@@ -195,7 +196,9 @@ def test_a_run_whose_launcher_was_killed_is_replayed_as_far_as_its_record_goes(
     started = RunningRun(script, ["--epochs", "50"], workers=2, strategy="async", accumulate=2)
     wait_for(mark)
     started.launcher.kill()
-    run = started.finish(30).out
+    cut = started.finish(30)
+    assert_nothing_is_left(cut, within_s=10.0)
+    run = cut.out
     again = replay(run)
     assert again.exit_code == 0, again.stderr[-3000:]
     assert "where its record breaks off" in again.said["sentence"]
