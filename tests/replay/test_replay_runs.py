@@ -216,3 +216,12 @@ def test_a_failure_and_a_resumed_run_are_replayed() -> None:
     saved = record("--save-every", "5", "--epochs", "1", strategy="ssp:3", workers=2)
     resumed = run_script(SCRIPT, ["--epochs", "2"], resume=saved)
     assert_equal(resumed.out, replay(resumed.out))
+
+
+@pytest.mark.full
+def test_a_virtual_run_is_replayed_on_real_processes(tmp_path: Path) -> None:
+    """Two drivers of one policy: what one simulates the other repeats, bit for bit."""
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text("[workers]\ncount = 3\nstep_s = 0.03\njitter = 0.5\n")
+    run = record(strategy="async", workers=3, virtual=cluster)
+    assert_equal(run, replay(run))

@@ -234,6 +234,8 @@ class Hub:
             self.serve(member, abort)
 
     def _fail(self, member: Member, abort: Abort) -> None:
+        if self._group.halted is not None:
+            return
         self._turns.note(Failure(time_s=self._loop.clock_s(), rank=member.rank, text=abort.text))
         text = f"{member} failed: {abort.text}" if abort.kind == "peer-failed" else abort.text
         self._group.halt(Stop(kind=abort.kind, rank=member.rank, text=text))

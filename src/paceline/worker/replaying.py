@@ -85,6 +85,8 @@ def stop_at(version: int, save: Callable[[], None]) -> Callable[[Outcome], None]
 def _compared(path: Path, *, generation: int) -> Iterator[tuple[int, trace.Record]]:
     """The setup and the steps of the file's ``generation``-th Worker, with their lines."""
     seen = 0
+    if not path.is_file():
+        return
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             seen += line.startswith(b'["header"')
