@@ -123,6 +123,8 @@ def test_nothing_is_written_into_the_run_or_over_an_earlier_replay(
     assert place_for(run, None) == out
     out.mkdir()
     assert place_for(run, None) == tmp_path / "run-replay-2"
+    with pytest.raises(UsageError, match="never changed"):
+        place_for(run, run / "inside")
     assert below(run / "a" / "b", run, out) == out / "a" / "b"
     assert below(tmp_path / "other", run, out) == tmp_path / "other"
     monkeypatch.chdir(run)

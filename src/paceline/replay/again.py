@@ -6,6 +6,7 @@ replayed = replay(Path("runs/20260101-120000-train-async"), until=120)
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -32,14 +33,19 @@ def replay(
     before = recorded(directory)
     stop_at = before.until(until)
     request = request_of(before, out=place_for(directory, out), until=stop_at, quiet=quiet)
-    for sentence in _doubts(before, describe_start(request, started="")):
+    changed_s = request.script.stat().st_mtime
+    for sentence in _doubts(before, describe_start(request, started=""), changed_s):
         tell(sentence)
     return judge(before, run(request, stdout=stdout), stop_at)
 
 
-def _doubts(before: Recorded, now: dict[str, object]) -> list[str]:
-    """Why bits may differ, before they do."""
+def _doubts(before: Recorded, now: dict[str, object], changed_s: float) -> list[str]:
+    """Why bits may differ, before they do. ``changed_s``: when the script was, since 1970."""
     doubts = []
+    if changed_s > datetime.fromisoformat(before.summary["started"]).timestamp():
+        doubts.append(
+            f"{before.summary['request']['script']} was changed since the run was recorded"
+        )
     for what in ("versions", "host"):
         then = before.summary[what]
         here = now[what]

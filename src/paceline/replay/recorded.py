@@ -98,7 +98,12 @@ def request_of(recorded: Recorded, *, out: Path, until: int | None, quiet: bool)
 
 
 def place_for(run: Path, out: Path | None) -> Path:
-    """Where to record the replay of ``run``: ``out``, else beside it, never over an earlier one."""
+    """Where to record the replay of ``run``: ``out``, else beside it, never over an earlier one.
+
+    Raises UsageError for a place in the run itself.
+    """
+    if out is not None and out.resolve().is_relative_to(run.resolve()):
+        raise bad_value("out", str(out), f"a directory outside {run}", "A run is never changed.")
     if out is not None:
         return out.resolve()
     stem = run.resolve().with_name(f"{run.resolve().name}-replay")
