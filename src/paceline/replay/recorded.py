@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from paceline.runs import rank_files, read_run
 
 INTERRUPTED = 128
 STOPPED = 3
+_LEFT_OUT = {"emulate", "virtual"}
+"""When a step ends is the record's to say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,21 +82,19 @@ def request_of(recorded: Recorded, *, out: Path, until: int | None, quiet: bool)
     there = recorded.summary.get("directory")
     if not script.is_file():
         raise UsageError(f"{script}: not found from {here}. Replay from {there}, where it was run.")
-    return RunRequest(
-        script=script,
-        args=tuple(_moved(arg, recorded.directory, out) for arg in asked["args"]),
-        workers=asked["workers"],
-        strategy=asked["strategy"],
-        overrides=asked["overrides"],
-        lr_factor=asked["lr_factor"],
-        out=out,
-        seed=asked["seed"],
-        threads=recorded.summary["threads"],
-        quiet=quiet,
-        resume=_checkpoint(asked["resume"]),
-        replay=recorded.directory,
-        until=until,
-    )
+    known = {one.name for one in fields(RunRequest)} - _LEFT_OUT
+    as_it_was = {name: value for name, value in asked.items() if name in known}
+    anew = {
+        "script": script,
+        "args": tuple(_moved(arg, recorded.directory, out) for arg in asked["args"]),
+        "threads": recorded.summary["threads"],
+        "resume": _checkpoint(asked["resume"]),
+        "replay": recorded.directory,
+        "until": until,
+        "out": out,
+        "quiet": quiet,
+    }
+    return RunRequest(**{**as_it_was, **anew})
 
 
 def place_for(run: Path, out: Path | None) -> Path:
