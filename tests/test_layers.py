@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
-    0: ("clocks", "errors", "events", "strategies", "values"),
+    0: ("clocks", "encounters", "errors", "events", "strategies", "values"),
     1: ("policy", "trace", "cost"),
     2: ("simulate", "runs", "compare", "report", "diagnose", "advise", "checkpoints"),
     3: ("gradients", "transport", "recorder"),
@@ -25,7 +25,7 @@ IMPURE = {"time", "random", "threading", "os", "torch", "numpy", "socket", "subp
 STANDARD_ONLY_BUT = {"trace": {"msgspec"}}
 TORCH_FREE_COMMANDS = ("import paceline", *[
     f"import sys; sys.argv = ['paceline', {arguments}]; from paceline.cli import main; main()"
-    for arguments in ("'--help'", "'run', '--help'", "'compare', '--help'", "'report', '--help'")
+    for arguments in ("'--help'", *(f"'{name}', '--help'" for name in ("run", "compare", "report", "replay")))
 ])  # fmt: skip
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

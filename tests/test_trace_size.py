@@ -24,7 +24,9 @@ def records_of_a_step() -> list[trace.Record]:
     )  # fmt: skip
     return [
         own,
-        events.Push(time_s=NOW_S, rank=RANK, weight=32.0, unit=32.0),
+        events.Push(
+            time_s=NOW_S, rank=RANK, weight=32.0, unit=32.0, gradient_norm=0.47192397713661194
+        ),
         events.Update(
             ranks=(RANK,), clocks=(CLOCK,), lags=(7,), version=VERSION, divisor=1.0,
             lr_scale=1 / 4, weight=32.0, progress=BATCH, reason="applied on arrival",
@@ -32,7 +34,7 @@ def records_of_a_step() -> list[trace.Record]:
         events.Lease(rank=RANK, batches=(BATCH,), last=False, reason="on demand"),
         events.Pull(time_s=NOW_S, rank=RANK),
         events.Start(
-            rank=RANK, clock=CLOCK, version=VERSION, batches=(BATCH,), reason="no bound on the lead"
+            rank=RANK, clock=CLOCK, version=VERSION, batches=(BATCH,), reason="no bound"
         ),
     ]  # fmt: skip
 

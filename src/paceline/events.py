@@ -126,7 +126,8 @@ class Push:
 
     ``weight``: samples (or tokens) in the window, 0 if no step was taken. ``unit``: the weight
     by which each loss was divided before backward (w_ref). ``finite``: no NaN or inf inside.
-    ``stop``: the worker asks all to end the pass.
+    ``stop``: the worker asks all to end the pass. ``gradient_norm``: of the gradients as they lie there,
+    None if not known or not finite; the policy never looks at it, a replay knows the push by it.
     """
 
     time_s: float
@@ -135,6 +136,7 @@ class Push:
     unit: float
     finite: bool = True
     stop: bool = False
+    gradient_norm: float | None = None
 
 
 @lean

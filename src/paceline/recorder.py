@@ -20,8 +20,8 @@ FLUSH_EVERY_S = 1.0
 class Recorder:
     """Appends records to ``path``; with ``path=None`` it discards them. Safe to call from threads.
 
-    ``role`` and ``rank`` go into the header. If the file cannot be written (a full disk), it says so
-    once on stderr and stops recording.
+    ``role`` and ``rank`` go into the header. ``watch``: sees every record, once it is kept. If the file
+    cannot be written (a full disk), it says so once on stderr and stops recording.
     """
 
     def __init__(
@@ -31,7 +31,9 @@ class Recorder:
         *,
         role: Literal["worker", "server"] = "worker",
         rank: int = -1,
+        watch: Callable[[trace.Record], None] | None = None,
     ) -> None:
+        self._watch = watch
         self._path = path
         self._clock_s = clock_s
         self._lock = threading.Lock()
@@ -50,6 +52,8 @@ class Recorder:
         line = trace.encode(record)
         with self._lock:
             self._lines.append(line)
+        if self._watch is not None:
+            self._watch(record)
 
     def flush_if_due(self) -> None:
         """Flush if the last one was a second ago or more."""

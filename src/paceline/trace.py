@@ -20,10 +20,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from paceline import events
+from paceline import encounters, events
 from paceline.values import lean
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +181,7 @@ class Close:
 
 Record = (
     Header | Setup | Step | Buckets | Health | Pass | Metric | Note | Close
-    | events.Fact | events.Order
+    | events.Fact | events.Order | encounters.Encounter | encounters.Differs
 )  # fmt: skip
 
 _TYPES: dict[str, type[Any]] = {
@@ -190,7 +190,8 @@ _TYPES: dict[str, type[Any]] = {
         Header, Setup, Step, Buckets, Health, Pass, Metric, Note, Close,
         events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
         events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
-        events.WakeAt, events.Save, events.Cut,
+        events.WakeAt, events.Save, events.Cut, encounters.Look, encounters.Handover,
+        encounters.Meeting, encounters.Failure, encounters.Differs,
     )
 }  # fmt: skip
 _COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.items()}
@@ -199,7 +200,7 @@ _COLUMNS = {tag: [field.name for field in fields(cls)] for tag, cls in _TYPES.it
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Form:
     """How one type is written: ``read`` gets its columns; the others are places of columns:
-    ``times``, ``series`` (of times), ``figures`` and ``shares``."""
+    ``times``, ``series`` (of times), ``figures``, ``shares``, and ``counts`` (mostly whole numbers)."""
 
     tag: str
     read: Callable[[Any], tuple[Any, ...]]
@@ -207,10 +208,12 @@ class _Form:
     series: tuple[int, ...]
     figures: tuple[int, ...]
     shares: tuple[int, ...]
+    counts: tuple[int, ...]
 
 
 _SERIES = ("ready_s", "done_s")
 _FIGURES = ("loss", "norm", "largest", "zeros")
+_COUNTS = ("weight", "unit", "divisor")
 _SHARES = ("fp16", "bf16", "scaled_fp16", "scaled_bf16")
 
 
@@ -224,6 +227,7 @@ def _form(tag: str, names: list[str]) -> _Form:
         series=tuple(place for place, name in places if name in _SERIES),
         figures=tuple(place for place, name in places if name in _FIGURES),
         shares=tuple(place for place, name in places if name in _SHARES),
+        counts=tuple(place for place, name in places if name in _COUNTS),
     )
 
 
@@ -255,6 +259,8 @@ def encode(record: Record) -> bytes:
         values[place] = _seven_digits(values[place])
     for place in form.shares:
         values[place] = [round(share, 6) for share in values[place]]
+    for place in form.counts:
+        values[place] = _short(values[place])
     return _encoder.encode(values) + b"\n"
 
 
@@ -275,6 +281,12 @@ def decode_lines(lines: Iterable[bytes]) -> Iterator[Record]:
         if not line.endswith(b"\n"):
             return
         yield decode(line)
+
+
+def _short(value: float) -> float:
+    """The same number; without ``.0`` where it is whole."""
+    whole = int(value) if abs(value) < 1e9 else value
+    return whole if whole == value else value
 
 
 def _seven_digits(value: float | None) -> float | None:

@@ -21,12 +21,18 @@ class StandIn:
     """Rank ``rank`` of ``world_size``, connected. ``parameters``, ``gradients``: once opened."""
 
     def __init__(
-        self, address: str, rank: int, world_size: int, *, evict_after_s: float = 10.0
+        self,
+        address: str,
+        rank: int,
+        world_size: int,
+        *,
+        evict_after_s: float = 10.0,
+        pid: int | None = None,
     ) -> None:
         self.rank = rank
         self.hello: dict[str, Any] = {
             "protocol": messages.PROTOCOL_VERSION, "rank": rank, "world_size": world_size,
-            "pid": os.getpid(), "host": "here", "evict_after_s": evict_after_s,
+            "pid": pid or os.getpid(), "host": "here", "evict_after_s": evict_after_s,
         }  # fmt: skip
         self.control = connect(address)
         self.data = connect(address)
@@ -69,7 +75,7 @@ class StandIn:
         layout = _layout(values)
         total_bytes = layout.total_bytes
         self.layout = layout
-        self.region = Region.create(total_bytes)
+        self.region = self.region or Region.create(total_bytes)
         self.gradients = layout.views(self.region.memory)
         for initial, value in zip(self.gradients, values, strict=True):
             initial.copy_(value)

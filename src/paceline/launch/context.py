@@ -25,7 +25,8 @@ class Launch:
     keywords that the launcher's command line sets. ``lr_factor`` multiplies every learning rate at
     each update. ``emulate``: a cluster file whose timing to reproduce by sleeping. ``launcher_pid``:
     the process whose end must end this one. ``resume``: the checkpoint from which to go on.
-    ``virtual``: all workers live in one process, by a simulated clock.
+    ``virtual``: all workers live in one process, by a simulated clock. ``replay``: the directory of
+    the run that is run again here, ``until`` its version up to which.
     """
 
     rank: int = 0
@@ -40,6 +41,8 @@ class Launch:
     launcher_pid: int | None = None
     resume: Path | None = None
     virtual: bool = False
+    replay: Path | None = None
+    until: int | None = None
 
 
 _VARIABLES = (

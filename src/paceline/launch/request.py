@@ -31,7 +31,8 @@ class RunRequest:
     whose timing to reproduce. ``out``: a new or empty directory for what is recorded; None: a new
     one under ``runs/``. ``threads``: per worker, None: cores // workers. ``quiet``: say only what
     went wrong. ``resume``: the checkpoint to go on from. ``virtual``: a ``cluster.toml`` whose workers
-    all live in one process, by a simulated clock.
+    all live in one process, by a simulated clock. ``replay``: the directory of the run that this one is
+    to repeat, ``until`` its version up to which.
     """
 
     script: Path
@@ -47,6 +48,8 @@ class RunRequest:
     quiet: bool = False
     resume: Path | None = None
     virtual: Path | None = None
+    replay: Path | None = None
+    until: int | None = None
 
     def script_args(self) -> list[str]:
         """The script's arguments with ``{seed}`` filled in."""

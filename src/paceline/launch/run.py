@@ -40,6 +40,7 @@ from paceline.launch.summary import (
 from paceline.launch.supervisor import Supervisor
 from paceline.launch.verdict import WorkerEnd, judge
 from paceline.launch.workers import WorkerFactory, WorkerProcess
+from paceline.replay.record import server_record
 from paceline.runs import rank_files
 
 if TYPE_CHECKING:
@@ -123,8 +124,9 @@ class _Runner:
         from paceline.server.process import start_server
 
         server = start_server(
-            directory=directory, out=self._out, parent_pid=os.getpid(), linger_s=inf
-        )
+            directory=directory, out=self._out, parent_pid=os.getpid(), linger_s=inf,
+            replay=server_record(self._request.replay), until=self._request.until,
+        )  # fmt: skip
         stack.callback(server.stop)
         return server
 
@@ -169,6 +171,8 @@ class _Runner:
             launcher_pid=os.getpid(),
             resume=request.resume,
             virtual=self._is_virtual,
+            replay=request.replay,
+            until=request.until,
         )
 
     def _announce(self) -> None:
@@ -189,7 +193,7 @@ class _Runner:
             )
 
     def _conclude(self, exit_code: int, sentence: str) -> None:
-        if exit_code or not self._request.quiet:
+        if self._request.replay is None and (exit_code or not self._request.quiet):
             self._console.say(sentence)
 
 

@@ -73,6 +73,7 @@ def describe_start(request: RunRequest, *, started: str) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **_package_versions()},
         "host": {"system": platform.platform(), "cores": core_count(), "python": sys.executable},
         "threads": request.threads_each(),
+        "directory": os.getcwd(),
         "started": started,
         "ended": None,
     }

@@ -44,7 +44,7 @@ class Rules:
         if self.joint:
             return "its round is open"
         if self.lead_clocks == inf:
-            return "no bound on the lead"
+            return "no bound"
         return f"lead {lead} <= {self.lead_clocks:.0f}"
 
 

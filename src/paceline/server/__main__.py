@@ -13,11 +13,14 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from paceline.recorder import Recorder
 from paceline.server.app import Server
 from paceline.server.deaths import has_ended
 from paceline.server.lean_torch import leave_out_the_compiler
+from paceline.server.turns import AsTheyCome, Turns
 
 
 def main() -> int:
@@ -25,7 +28,11 @@ def main() -> int:
     options = _parse()
     leave_out_the_compiler()
     server = Server(
-        address=options.socket, out=options.out, linger_s=options.linger_s, clock_s=time.monotonic
+        address=options.socket,
+        out=options.out,
+        linger_s=options.linger_s,
+        clock_s=time.monotonic,
+        turns=_turns(options),
     )
     _shut_down_on_signals(server)
     if options.parent is not None:
@@ -51,6 +58,21 @@ def _shut_down_on_signals(server: Server) -> None:
         signal.signal(number, lambda _number, _frame: None)
 
 
+def _turns(options: argparse.Namespace) -> Callable[[Recorder], Turns]:
+    if options.replay is None:
+        return AsTheyCome
+    from paceline.replay.record import entries
+    from paceline.replay.recorded_order import RecordedOrder
+
+    return lambda recorder: RecordedOrder(
+        entries(options.replay),
+        until=options.until,
+        recorder=recorder,
+        end_process=lambda pid: os.kill(pid, signal.SIGKILL),
+        clock_s=time.monotonic,
+    )
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m paceline.server", description=__doc__)
     parser.add_argument("--socket", required=True, help="path of the unix socket to listen on")
@@ -60,6 +82,8 @@ def _parse() -> argparse.Namespace:
         "--owns-directory", action="store_true", help="remove the socket's directory"
     )
     parser.add_argument("--linger-s", type=float, default=30.0, help="wait so long for workers")
+    parser.add_argument("--replay", type=Path, help="a server.jsonl whose order to keep")
+    parser.add_argument("--until", type=int, help="stop the replay when this version is made")
     return parser.parse_args()
 
 

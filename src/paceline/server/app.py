@@ -13,6 +13,7 @@ from paceline.recorder import Recorder
 from paceline.server.hub import Hub, Plane
 from paceline.server.loop import Loop
 from paceline.server.members import Group
+from paceline.server.turns import AsTheyCome, Turns
 from paceline.transport.channel import listen
 from paceline.transport.messages import Hello
 
@@ -22,11 +23,17 @@ LOOK_AROUND_EVERY_S = 0.25
 class Server:
     """Listens at ``address`` from construction on. ``out``: directory for ``server.jsonl``.
 
-    ``linger_s``: how long it waits for workers before it ends.
+    ``linger_s``: how long it waits for workers before it ends. ``turns``: in which order it serves them.
     """
 
     def __init__(
-        self, *, address: str, out: Path | None, linger_s: float, clock_s: Callable[[], float]
+        self,
+        *,
+        address: str,
+        out: Path | None,
+        linger_s: float,
+        clock_s: Callable[[], float],
+        turns: Callable[[Recorder], Turns] = AsTheyCome,
     ) -> None:
         path = None if out is None else out / "server.jsonl"
         self._address = Path(address)
@@ -34,8 +41,13 @@ class Server:
         self._recorder = Recorder(path, clock_s, role="server")
         self._group = Group(recorder=self._recorder, clock_s=clock_s)
         self.loop = Loop(clock_s)
+        self._turns = turns(self._recorder)
         self.hub = Hub(
-            loop=self.loop, group=self._group, make_plane=self._make_plane, linger_s=linger_s
+            loop=self.loop,
+            group=self._group,
+            make_plane=self._make_plane,
+            linger_s=linger_s,
+            turns=self._turns,
         )
         self.loop.add(self._listener.fileno(), self._accept, urgent=True)
 
@@ -70,4 +82,10 @@ class Server:
     def _make_plane(self, hello: Hello) -> Plane:
         from paceline.server.plane import ServerPlane  # imports torch, which takes a second
 
-        return ServerPlane(hello=hello, group=self._group, loop=self.loop, recorder=self._recorder)
+        return ServerPlane(
+            hello=hello,
+            group=self._group,
+            loop=self.loop,
+            recorder=self._recorder,
+            turns=self._turns,
+        )

@@ -25,10 +25,10 @@ class Gathers:
         for payloads in self._pending.values():
             payloads.pop(rank, None)
 
-    def complete(self, expected: AbstractSet[int]) -> list[Gathered]:
-        """Take out the exchanges into which all ``expected`` ranks have sent."""
+    def complete(self, expected: AbstractSet[int]) -> list[tuple[str, Gathered]]:
+        """Take out the exchanges into which all ``expected`` ranks have sent, by their tags."""
         done = [tag for tag, got in self._pending.items() if got.keys() >= expected]
-        return [_gathered(self._pending.pop(tag)) for tag in done]
+        return [(tag, _gathered(self._pending.pop(tag))) for tag in done]
 
 
 def _gathered(payloads: dict[int, bytes]) -> Gathered:

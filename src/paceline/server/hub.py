@@ -11,14 +11,14 @@ import socket
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+from paceline.encounters import Failure
 from paceline.server.connection import Connection, Line, log
 from paceline.server.deaths import Deaths
 from paceline.server.door import Door
-from paceline.server.gathers import Gathers
-from paceline.server.hand_ins import HandIns
+from paceline.server.exchanges import Exchanges
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
-from paceline.server.witnesses import Witnesses
+from paceline.server.turns import Turns
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
     Abort,
@@ -64,6 +64,9 @@ class Plane(Protocol):
     def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
         """``member`` (its state already says so) takes part no longer."""
 
+    def wake(self) -> None:
+        """Somebody may be overdue."""
+
     def close(self) -> None:
         """The server ends."""
 
@@ -72,20 +75,27 @@ class Hub:
     """Membership of one run. ``make_plane`` builds the server plane when first asked for."""
 
     def __init__(
-        self, *, loop: Loop, group: Group, make_plane: Callable[[Hello], Plane], linger_s: float
+        self,
+        *,
+        loop: Loop,
+        group: Group,
+        make_plane: Callable[[Hello], Plane],
+        linger_s: float,
+        turns: Turns,
     ) -> None:
+        self.group = group
         self._loop = loop
         self._group = group
+        self._turns = turns
+        turns.attend(self)
         self._make_plane = make_plane
         self._linger_s = linger_s
         self._busy_s = loop.clock_s()
         self._reminded_s = self._busy_s
         self._deaths = Deaths(loop)
-        self._gathers = Gathers()
-        self._hand_ins = HandIns()
+        self._exchanges = self._new_exchanges()
         self._door = Door(group)
         self._plane: Plane | None = None
-        self._witnesses: Witnesses | None = None
         self._connections: set[Line] = set()
         self._roles: dict[Line, Member] = {}
         self._has_parent = False
@@ -110,6 +120,7 @@ class Hub:
     def look_around(self) -> None:
         """A few times a second: who died unseen, who is silent, is anybody left?"""
         self._deaths.poll()
+        self._turns.look_around()
         self._connections = {one for one in self._connections if one.open}
         self._group.observers = [one for one in self._group.observers if one.open]
         if self._door.greeting is not None:
@@ -130,7 +141,7 @@ class Hub:
         silent = [] if self._policy_decides else self._group.silent(evict_after_s)
         for member in silent:
             self._lose_silent(member)
-        self._finish_gathers()  # the policy may have evicted somebody whom others wait for
+        self.meet()  # the policy may have evicted somebody whom others wait for
 
     def _remind_of_the_late(self) -> None:
         """Say whom the others have been waiting for, once a while."""
@@ -174,33 +185,30 @@ class Hub:
     def _request(self, member: Member, request: object) -> None:
         member.owed = type(request).__name__
         member.heard_s = self._loop.clock_s()
+        if self._turns.lets_in(member, request):
+            self.serve(member, request)
+
+    def serve(self, member: Member, request: Any) -> None:
+        """Answer ``request``, or have it answered later."""
         if isinstance(request, Bye):
             self._bye(member, request)
+        elif isinstance(request, Abort):
+            self._fail(member, request)
         elif member.state == "evicted":
             text = f"{member} was evicted and is a member no longer"
             self._group.stop(member, Stop(kind="evicted", rank=member.rank, text=text))
         elif self._group.halted is not None:
             self._group.stop(member, self._group.halted)
         elif isinstance(request, Gather):
-            self._gathers.add(request.tag, member.rank, request.payload)
-            self._finish_gathers()
+            self._exchanges.gather(member, request, self._world_size)
         elif isinstance(request, Witness):
-            self._witness(member, request)
+            self._exchanges.witness(member, request, self._world_size)
         elif isinstance(request, HandIn):
-            live = {one.rank for one in self._group.live()}
-            self._group.reply(member.rank, self._hand_ins.add(member.rank, request, live))
+            self._exchanges.hand_in(member, request)
         elif isinstance(request, PLANE_REQUESTS):
             self._plane_of_run().handle(member, request)
         else:
             raise FrameError(f"unexpected {member.owed}")
-
-    def _witness(self, member: Member, witness: Witness) -> None:
-        assert self._door.greeting is not None
-        if self._witnesses is None:
-            self._witnesses = Witnesses(self._door.greeting.world_size)
-        for sentence in self._witnesses.used_by_some(member.rank, witness):
-            self._group.note("info", -1, sentence)
-        self._group.reply(member.rank, self._witnesses.compare(member.rank, witness))
 
     def _filled(self, member: Member, filled: Filled) -> None:
         if self._plane is not None and member.state == "live" and self._group.halted is None:
@@ -220,10 +228,17 @@ class Hub:
 
     def _abort(self, connection: Line, abort: Abort) -> None:
         member = self._roles.get(connection)
-        rank = -1 if member is None else member.rank
-        named = member is not None and abort.kind == "peer-failed"
-        text = f"{member} failed: {abort.text}" if named else abort.text
-        self._group.halt(Stop(kind=abort.kind, rank=rank, text=text))
+        if member is None:
+            self._group.halt(Stop(kind=abort.kind, rank=-1, text=abort.text))
+        elif self._turns.lets_in(member, abort):
+            self.serve(member, abort)
+
+    def _fail(self, member: Member, abort: Abort) -> None:
+        if self._group.halted is not None:
+            return
+        self._turns.note(Failure(time_s=self._loop.clock_s(), rank=member.rank, text=abort.text))
+        text = f"{member} failed: {abort.text}" if abort.kind == "peer-failed" else abort.text
+        self._group.halt(Stop(kind=abort.kind, rank=member.rank, text=text))
 
     # --------------------------------------------------------------------------- coming, going
 
@@ -281,9 +296,7 @@ class Hub:
         if self._plane is not None:
             self._plane.close()
         self._plane = None
-        self._witnesses = None
-        self._gathers = Gathers()
-        self._hand_ins = HandIns()
+        self._exchanges = self._new_exchanges()
         self._roles = {}
         self._door.forget()
         self._group.members = {}
@@ -306,9 +319,28 @@ class Hub:
             member.control.drain()
         if member.state == "left":
             member.state = "ended"
-        elif member.state == "live":
-            member.state = "dead"
-            self._gone(member, "dead")
+        elif member.state == "live" and self._turns.lets_go(member):
+            self.bury(member)
+
+    @property
+    def all_came(self) -> bool:
+        """Whether every rank of this generation has been here."""
+        return self._door.all_came
+
+    def bury(self, member: Member) -> None:
+        """Its process ended, and it had not left."""
+        member.state = "dead"
+        self._gone(member, "dead")
+
+    def wake(self) -> None:
+        """Let the policy look who is overdue."""
+        if self._plane is not None and self._policy_decides:
+            self._plane.wake()
+
+    def meet(self) -> None:
+        """Answer the exchanges that are complete."""
+        if self._door.greeting is not None:
+            self._exchanges.finish(self._world_size)
 
     def _missed(self, former: Member) -> None:
         """A process ended that was a member of an earlier generation: is it awaited in this one?"""
@@ -322,7 +354,7 @@ class Hub:
             self._plane.leave(member, reason)
         elif reason == "dead":
             self._lose(member, f"{member} died, {member.doing(self._loop.clock_s())}")
-        self._finish_gathers()
+        self.meet()
         self._begin_next()
 
     def _lose_silent(self, member: Member) -> None:
@@ -339,15 +371,10 @@ class Hub:
     def _policy_decides(self) -> bool:
         return self._plane is not None and self._plane.started
 
-    def _finish_gathers(self) -> None:
-        """Answer the exchanges that all live (or still missing) ranks have joined."""
-        if self._group.halted is not None or self._door.greeting is None:
-            return
-        members = self._group.members
-        everyone = range(self._door.greeting.world_size)
-        gone = {rank for rank in everyone if rank in members and members[rank].state != "live"}
-        for rank in gone:
-            self._gathers.discard(rank)
-        for gathered in self._gathers.complete(set(everyone) - gone):
-            for rank in gathered.ranks:
-                self._group.reply(rank, gathered)
+    @property
+    def _world_size(self) -> int:
+        assert self._door.greeting is not None
+        return self._door.greeting.world_size
+
+    def _new_exchanges(self) -> Exchanges:
+        return Exchanges(group=self._group, turns=self._turns, clock_s=self._loop.clock_s)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Literal
 
 import msgspec
 import torch
 
 from paceline import events, trace
+from paceline.encounters import Look
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
@@ -32,6 +34,7 @@ from paceline.server.opening import (
 )
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Refusals, Seat
+from paceline.server.turns import Turns
 from paceline.server.versions import Versions
 from paceline.server.vouching import Vouching
 from paceline.strategies import is_joint, needs_everyone, parse_strategy
@@ -45,12 +48,15 @@ ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
 class ServerPlane:
     """The policy's driver in one run. ``started``: all workers have opened."""
 
-    def __init__(self, *, hello: Hello, group: Group, loop: Loop, recorder: Recorder) -> None:
+    def __init__(
+        self, *, hello: Hello, group: Group, loop: Loop, recorder: Recorder, turns: Turns
+    ) -> None:
         self.started = False
         self._hello = hello
         self._group = group
         self._loop = loop
         self._recorder = recorder
+        self._turns = turns
         self._openings: dict[int, tuple[Member, Open]] = {}
         self._seats: dict[int, Seat] = {}
         self._refusals = Refusals()
@@ -167,7 +173,7 @@ class ServerPlane:
             seats=self._seats,
             group=self._group,
             loop=self._loop,
-            wake=self._wake,
+            wake=self.wake,
             scales=self._scales,
         )
 
@@ -214,6 +220,7 @@ class ServerPlane:
                 time_s=seat.asked_s, rank=seat.member.rank,
                 weight=push.unit if broken else push.weight, unit=push.unit,
                 finite=not push.bad and not broken, stop=push.stop,
+                gradient_norm=push.norm if isfinite(push.norm) else None,
             )
         )  # fmt: skip
 
@@ -231,10 +238,18 @@ class ServerPlane:
             self._group.show(Notice(kind="info", rank=rank, text=text))
 
     def _read(self, seat: Seat, _request: messages.Read) -> None:
+        self._look(seat, "parameters")
         self._deeds.latest(seat)
 
     def _fetch(self, seat: Seat, _request: messages.Fetch) -> None:
+        self._look(seat, "optimizer")
         self._deeds.state(seat)
+
+    def _look(self, seat: Seat, what: Literal["parameters", "optimizer"]) -> None:
+        version = self._coordinator.version
+        self._turns.note(
+            Look(time_s=self._now_s(), rank=seat.member.rank, version=version, what=what)
+        )
 
     def _vouch(self, seat: Seat, _request: messages.Vouch) -> None:
         rank = seat.member.rank
@@ -247,6 +262,10 @@ class ServerPlane:
     # ------------------------------------------------------------------------------- the policy
 
     def _feed(self, fact: events.Fact) -> None:
+        for one in self._turns.facts(fact):
+            self._decide(one)
+
+    def _decide(self, fact: events.Fact) -> None:
         if self._group.halted is not None:
             return
         orders = list(self._coordinator.feed(fact))
@@ -255,9 +274,11 @@ class ServerPlane:
             self._recorder.write(fact)
         for order in decided:
             self._recorder.write(order)
+        self._turns.ordered(decided)
         self._deeds.carry_out(orders)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """A time came that the policy had asked for."""
         self._feed(events.Tick(time_s=self._now_s()))
 
     def _now_s(self) -> float:

@@ -55,11 +55,14 @@ def start_server(
     parent_pid: int | None,
     linger_s: float = 30.0,
     owns_directory: bool = False,
+    replay: Path | None = None,
+    until: int | None = None,
 ) -> ServerProcess:
     """Start a server with its socket in ``directory`` (private, 0700), and wait until it listens.
 
     ``out``: where it writes ``server.jsonl``. ``owns_directory``: it removes ``directory`` at its end.
-    It ends with process ``parent_pid`` at the latest.
+    ``replay``: a ``server.jsonl`` whose order it keeps, ``until``: up to this version. It ends with
+    process ``parent_pid`` at the latest.
     Raises :class:`ServerLostError` if it does not come up. It has a session of its own, so that
     Ctrl-C in a terminal reaches whoever started it, not itself.
     """
@@ -68,6 +71,8 @@ def start_server(
     command += ["--linger-s", str(linger_s)]
     command += [] if out is None else ["--out", str(out)]
     command += ["--owns-directory"] if owns_directory else []
+    command += [] if replay is None else ["--replay", str(replay)]
+    command += [] if until is None else ["--until", str(until)]
     command += [] if parent_pid is None else ["--parent", str(parent_pid)]
     process = subprocess.Popen(
         command,

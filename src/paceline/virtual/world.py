@@ -19,6 +19,7 @@ from paceline.server.hub import Hub, Plane
 from paceline.server.loop import Loop
 from paceline.server.members import Group
 from paceline.server.plane import ServerPlane
+from paceline.server.turns import AsTheyCome
 from paceline.simulate.engine import Engine
 from paceline.transport.messages import Hello, Message
 from paceline.virtual.persona import limit_threads
@@ -36,9 +37,11 @@ class World:
         self._group = Group(recorder=self._recorder, clock_s=self.now_s)
         self._group.observers.append(observer)
         self._loop = Loop(self.now_s)
+        self._turns = AsTheyCome(self._recorder)
         self._hub = Hub(
-            loop=self._loop, group=self._group, make_plane=self._make_plane, linger_s=inf
-        )
+            loop=self._loop, group=self._group, make_plane=self._make_plane, linger_s=inf,
+            turns=self._turns,
+        )  # fmt: skip
 
     def now_s(self) -> float:
         """Simulated seconds since the run's start."""
@@ -83,5 +86,6 @@ class World:
 
     def _make_plane(self, greeting: Hello) -> Plane:
         return ServerPlane(
-            hello=greeting, group=self._group, loop=self._loop, recorder=self._recorder
-        )
+            hello=greeting, group=self._group, loop=self._loop, recorder=self._recorder,
+            turns=self._turns,
+        )  # fmt: skip

@@ -36,6 +36,7 @@ from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
 from paceline.worker.plane import Position
 from paceline.worker.planes import PlaneName, open_plane, refuse
+from paceline.worker.replaying import compared_recorder
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
@@ -85,9 +86,7 @@ def assemble(
         collectives=not launch.virtual,
     )  # fmt: skip
     refuse(name, training)
-    recorder = Recorder(
-        trace_path(options, launch), around.clock_s, role="worker", rank=launch.rank
-    )
+    recorder = _recorder(trace_path(options, launch), launch, around.clock_s)
     session = None
     if launch.world_size > 1:
         session = around.join(
@@ -222,6 +221,12 @@ def trace_path(options: Options, launch: Launch) -> Path | None:
         return None
     Path(out).mkdir(parents=True, exist_ok=True)
     return Path(out) / f"rank-{launch.rank}.jsonl"
+
+
+def _recorder(path: Path | None, launch: Launch, clock_s: Callable[[], float]) -> Recorder:
+    if launch.replay is not None and path is not None:
+        return compared_recorder(launch.replay, path, rank=launch.rank, clock_s=clock_s)
+    return Recorder(path, clock_s, role="worker", rank=launch.rank)
 
 
 def _compare(session: Session, training: Training, options: Options) -> None:

@@ -26,6 +26,8 @@ from paceline.worker.streams import LoaderGenerators, capture
 from paceline.worker.training_pass import TrainingPass
 
 _END = "the end of batches"
+_ALL = 10**6
+"""More checkpoints than anybody keeps."""
 
 
 class Loop:
@@ -89,6 +91,11 @@ class Loop:
             self._saver.inside(wish, self._standing())
         else:
             self._pass.at_window_end = partial(self._save_at_end, wish)
+
+    def save_reached(self) -> None:
+        """Save the version at which a replay is to stop, which this worker's push has made."""
+        wish = self._saver.wish_for("checkpoints", _ALL)
+        self._saver.reached(wish, self._standing())
 
     def step(self, loss: Any, weight: float | None) -> StepResult:
         """See :meth:`paceline.Worker.step`."""

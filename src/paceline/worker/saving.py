@@ -22,6 +22,7 @@ import paceline
 from paceline import checkpoints
 from paceline.errors import CheckpointError, bad_value
 from paceline.events import Left
+from paceline.replay.recorded import below
 from paceline.worker.manifest import hyperparameters
 from paceline.worker.order import Order
 from paceline.worker.parts import Parts
@@ -30,6 +31,8 @@ from paceline.worker.snapshot import Snapshot, pack_part, write_files
 from paceline.worker.streams import LoaderGenerators, capture
 
 _CALL = "worker.save"
+_LAST = 10**9
+"""A number that comes after those of all checkpoints that a script asks for in a pass."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +87,10 @@ class Saver:
         """What ``worker.save(path, keep)`` means. Raises UsageError."""
         if not isinstance(keep, int) or isinstance(keep, bool) or keep < 1:
             raise bad_value("keep", keep, "a whole number >= 1")
-        return Wish(directory=(self._home() or Path()) / path, keep=keep)
+        launch, directory = self._parts.launch, (self._home() or Path()) / path
+        if launch.replay is not None and launch.out is not None:
+            directory = below(directory, launch.replay, launch.out)
+        return Wish(directory=directory, keep=keep)
 
     def asked(self) -> dict[str, Any]:
         """What to compare with the other ranks at a pass's end."""
@@ -102,6 +108,13 @@ class Saver:
         if (everyones := plane.hand_in(standing.passes, self.number, part)) is not None:
             with self._saving():
                 self._write(wish, standing, everyones, inside=True)
+
+    def reached(self, wish: Wish, standing: Standing) -> None:
+        """A checkpoint of the version at which a replay stops, by one of those who made it."""
+        parts = self._parts.plane.hand_in(standing.passes, _LAST, self._part(standing))
+        if parts is not None:
+            with self._saving():
+                self._write(wish, standing, parts)
 
     def outside(self, wish: Wish, standing: Standing) -> None:
         """A checkpoint between two passes. Every rank has to call it, and is told of a failure."""

@@ -26,6 +26,7 @@ from paceline.worker.health_watch import HealthWatch
 from paceline.worker.loop import Batches
 from paceline.worker.options import Runtime, options_from
 from paceline.worker.planning import Demand
+from paceline.worker.replaying import stop_at
 from paceline.worker.results import StepResult, as_number
 from paceline.worker.scheduling import Per
 from paceline.worker.skips import SkipLimit
@@ -332,8 +333,10 @@ class Worker:
 
     def _watch(self) -> None:
         """What looks on at every window, in this group as in the one before it, if there was one."""
-        options = self._training[2]
+        options, launch = self._training[2:]
         self._parts.moments.decided.listen(SkipLimit(options.runtime.max_skips).feed)
+        if launch.until is not None:
+            self._parts.moments.decided.listen(stop_at(launch.until, self._loop.save_reached))
         if options.health:
             HealthWatch(self._parts, options.health)
         self._verifying = Verifying(self._parts, self._session)
