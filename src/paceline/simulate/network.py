@@ -6,7 +6,7 @@ says, also where a smaller model stands for the one that is meant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -16,8 +16,10 @@ from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.links import KEYS, Links, links_from
 from paceline.simulate.tables import Table
+from paceline.strategies import Strategy, Sync
 
 HIERARCHICAL = "hierarchical"
+INSTANT = Hop(bytes_per_s=inf, latency_s=0.0)
 ALGORITHMS = (*ALL_REDUCES, HIERARCHICAL)
 
 
@@ -30,7 +32,7 @@ class Network:
     size_bytes: float = 0.0
     links: Links = field(default_factory=Links)
     algorithm: str = "ring"
-    inside: Hop = Hop(bytes_per_s=inf, latency_s=0.0)
+    inside: Hop = INSTANT
     server_bytes_per_s: float = inf
     shards: int = 1
     seed: int = 0
@@ -83,6 +85,14 @@ class Network:
         return hierarchical(
             -(-workers // per_node), per_node, self.size_bytes, across=across, inside=self.inside
         )
+
+
+def over(network: Network | None, strategy: Strategy) -> Strategy:
+    """``strategy``, where plain ``sync`` is by all-reduce if there is a network between the workers:
+    they are on several hosts then, simulated or emulated."""
+    if network is None or not isinstance(strategy, Sync) or strategy.topology != "auto":
+        return strategy
+    return replace(strategy, topology="allreduce")
 
 
 def network_from(table: Table, own: list[Table], *, count: int, seed: int) -> Network | None:

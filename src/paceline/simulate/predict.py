@@ -15,7 +15,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.driver import Costs, Work, no_costs, simulate
-from paceline.simulate.network import Network
+from paceline.simulate.network import Network, over
 from paceline.simulate.recurrence import Times, bounded, with_backups
 from paceline.simulate.windows import Wholes, Windows
 from paceline.strategies import SSP, Backup, Strategy, Sync, is_joint
@@ -129,7 +129,8 @@ def _free_rate(windows: Windows, spent_s: Floats) -> float:
 
 def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     network = scenario.network
-    if is_collective(strategy, network):
+    strategy = over(network, strategy)
+    if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return _sync(scenario, collective=True)
     if isinstance(strategy, Backup) and network is None:
         return _backup(strategy, scenario)
@@ -139,14 +140,6 @@ def _run(strategy: Strategy, scenario: Scenario) -> Windows:
         return _sync(scenario, collective=False)
     assert isinstance(strategy, SSP)
     return _handed_out(strategy, scenario)
-
-
-def is_collective(strategy: Strategy, network: Network | None) -> bool:
-    """Whether it is an all-reduce that joins the workers: plain sync's, too, where there is a network
-    between them."""
-    if not isinstance(strategy, Sync) or strategy.topology == "server":
-        return False
-    return strategy.topology == "allreduce" or network is not None
 
 
 def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:

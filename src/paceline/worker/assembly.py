@@ -20,10 +20,12 @@ from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.network import over
 from paceline.strategies import Strategy, Sync
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.buffers import untrained
+from paceline.worker.emulated_links import links_of
 from paceline.worker.emulation import Emulation
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
@@ -66,6 +68,8 @@ def assemble(
         options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
     )
     trainables = trainable(model, optimizer)
+    cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
+    network = None if cluster is None else cluster.network
     training = Training(
         model=model,
         optimizer=optimizer,
@@ -79,10 +83,12 @@ def assemble(
         precision=_scaled(
             precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
         ),
+        serving_s=0.0 if network is None else network.serving_s,
     )
+    strategy = options.strategy if launch.virtual else over(network, options.strategy)
     name = topology(
-        _joining(model, options, launch), launch.world_size, training.parameters[0].device,
-        collectives=not launch.virtual,
+        _joining(model, options, strategy, launch), launch.world_size,
+        training.parameters[0].device, collectives=not launch.virtual,
     )  # fmt: skip
     refuse(name, training)
     recorder = Recorder(
@@ -97,7 +103,8 @@ def assemble(
             clock_s=around.clock_s,
         )
     member = _Member(
-        options=options, launch=launch, session=session, recorder=recorder, sleep_s=around.sleep_s
+        options=options, launch=launch, session=session, recorder=recorder, sleep_s=around.sleep_s,
+        cluster=cluster,
     )
     try:
         if prepare is not None:
@@ -117,6 +124,7 @@ class _Member:
     session: Session | None
     recorder: Recorder
     sleep_s: Callable[[float], None]
+    cluster: ClusterModel | None
 
 
 def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
@@ -150,19 +158,26 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         guards=Guards(training.model, training.optimizer),
         outside=OutsideChanges(training, name),
         schedules=Schedules(plane.position().progress),
-        emulation=_emulation(launch, training.clock_s, member.sleep_s),
+        emulation=_emulation(member, training.clock_s),
+        links=links_of(
+            member.cluster,
+            name,
+            rank=launch.rank,
+            workers=launch.world_size,
+            sleep_s=member.sleep_s,
+        ),
         norms=norms,
         precision=training.precision,
     )
 
 
-def _joining(model: nn.Module, options: Options, launch: Launch) -> Strategy:
-    """The strategy, with what the model's batch norm wants of it. Raises UsageError."""
+def _joining(model: nn.Module, options: Options, strategy: Strategy, launch: Launch) -> Strategy:
+    """``strategy``, with what the model's batch norm wants of it. Raises UsageError."""
     layers = norms_of(model)
     refuse_norms(layers, options.batch_norm, world_size=launch.world_size)
     if not layers or launch.world_size == 1:
-        return options.strategy
-    return strategy_for_norms(options.strategy, options.batch_norm)
+        return strategy
+    return strategy_for_norms(strategy, options.batch_norm)
 
 
 def _scaled(precision: Precision, loss_scale: float | None) -> Precision:
@@ -254,10 +269,9 @@ def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
     return seed
 
 
-def _emulation(
-    launch: Launch, clock_s: Callable[[], float], sleep_s: Callable[[float], None]
-) -> Emulation | None:
-    if launch.emulate is None:
+def _emulation(member: _Member, clock_s: Callable[[], float]) -> Emulation | None:
+    if member.cluster is None:
         return None
-    model = ClusterModel.load(launch.emulate)
-    return Emulation(model, rank=launch.rank, clock_s=clock_s, sleep_s=sleep_s)
+    return Emulation(
+        member.cluster, rank=member.launch.rank, clock_s=clock_s, sleep_s=member.sleep_s
+    )

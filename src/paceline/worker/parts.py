@@ -12,6 +12,7 @@ from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.launch.context import Launch
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import NormsInMode
+from paceline.worker.emulated_links import EmulatedLinks
 from paceline.worker.emulation import Emulation
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
@@ -45,3 +46,4 @@ class Parts:
     norms: NormsInMode = field(default_factory=NormsInMode)
     precision: Precision = PLAIN
     moments: Moments = field(default_factory=Moments)
+    links: EmulatedLinks | None = None

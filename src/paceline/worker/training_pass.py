@@ -151,6 +151,8 @@ class TrainingPass:
         parts.phases.enter("wait")
         with parts.guards:  # others may have updates to share with this worker
             window = parts.plane.next_window()
+        if window is not None and parts.links is not None:
+            window = parts.links.pulled(window)
         parts.outside.note()
         parts.schedules.advance_to(parts.plane.position().progress)
         parts.phases.take()
@@ -221,6 +223,8 @@ class TrainingPass:
         parts.phases.enter("exchange")
         contribution = window.contribution(stop=self.stop, total=self._total)
         parts.moments.computed(contribution)
+        if parts.links is not None:
+            parts.links.push()
         try:
             with parts.guards:
                 outcome = parts.plane.exchange(contribution)
