@@ -14,6 +14,7 @@ from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.strategies import Sync
 from paceline.worker.agreement import Agreement
+from paceline.worker.emulation import OwnPace
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.manifest import trainable
@@ -167,5 +168,5 @@ def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = N
         guards=Guards(model, optimizer),
         outside=OutsideChanges(training, "allreduce"),
         schedules=Schedules(0),
-        emulation=None,
+        pace=OwnPace(),
     )

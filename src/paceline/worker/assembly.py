@@ -25,8 +25,7 @@ from paceline.strategies import Strategy, Sync
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.buffers import untrained
-from paceline.worker.emulated_links import links_of
-from paceline.worker.emulation import Emulation
+from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
@@ -43,6 +42,7 @@ from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
 from paceline.worker.surroundings import REAL, Surroundings
 from paceline.worker.training import Training
+from paceline.worker.ways import Ways, ways_of
 
 _BEGINNING = Position()
 
@@ -70,6 +70,8 @@ def assemble(
     trainables = trainable(model, optimizer)
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
     network = None if cluster is None else cluster.network
+    strategy = _joining(model, options, over(network, options.strategy), launch)
+    ways = ways_of(network, strategy, rank=launch.rank, workers=launch.world_size)
     training = Training(
         model=model,
         optimizer=optimizer,
@@ -83,12 +85,11 @@ def assemble(
         precision=_scaled(
             precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
         ),
-        serving_s=0.0 if network is None else network.serving_s,
+        serving_s=ways.serving_s,
     )
-    strategy = options.strategy if launch.virtual else over(network, options.strategy)
     name = topology(
-        _joining(model, options, strategy, launch), launch.world_size,
-        training.parameters[0].device, collectives=not launch.virtual,
+        strategy, launch.world_size, training.parameters[0].device,
+        collectives=not launch.virtual,
     )  # fmt: skip
     refuse(name, training)
     recorder = Recorder(
@@ -103,8 +104,13 @@ def assemble(
             clock_s=around.clock_s,
         )
     member = _Member(
-        options=options, launch=launch, session=session, recorder=recorder, sleep_s=around.sleep_s,
+        options=options,
+        launch=launch,
+        session=session,
+        recorder=recorder,
+        sleep_s=around.sleep_s,
         cluster=cluster,
+        ways=ways,
     )
     try:
         if prepare is not None:
@@ -125,6 +131,7 @@ class _Member:
     recorder: Recorder
     sleep_s: Callable[[float], None]
     cluster: ClusterModel | None
+    ways: Ways
 
 
 def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
@@ -158,14 +165,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         guards=Guards(training.model, training.optimizer),
         outside=OutsideChanges(training, name),
         schedules=Schedules(plane.position().progress),
-        emulation=_emulation(member, training.clock_s),
-        links=links_of(
-            member.cluster,
-            name,
-            rank=launch.rank,
-            workers=launch.world_size,
-            sleep_s=member.sleep_s,
-        ),
+        pace=_pace(name, member, training.clock_s),
         norms=norms,
         precision=training.precision,
     )
@@ -269,9 +269,10 @@ def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
     return seed
 
 
-def _emulation(member: _Member, clock_s: Callable[[], float]) -> Emulation | None:
+def _pace(name: PlaneName, member: _Member, clock_s: Callable[[], float]) -> Pace:
     if member.cluster is None:
-        return None
+        return OwnPace()
     return Emulation(
-        member.cluster, rank=member.launch.rank, clock_s=clock_s, sleep_s=member.sleep_s
-    )
+        member.cluster, rank=member.launch.rank, ways=member.ways,
+        collective=name == "allreduce", clock_s=clock_s, sleep_s=member.sleep_s,
+    )  # fmt: skip
