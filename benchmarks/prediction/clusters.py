@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 WORKERS = 4
-STEP_S = 0.04
+STEP_S = 0.08
 SPAN_STEPS = 120
 """Bursts begin and end within about so many steps."""
 

@@ -118,6 +118,18 @@ def test_a_wait_shorter_than_the_worker_was_late_makes_up_for_a_part() -> None:
     assert world.slept_s[-1] == 11.0 - 1.5
 
 
+def test_being_served_is_no_waiting_in_which_lateness_would_not_matter() -> None:
+    world = World(oversleep_s=0.5)
+    held = emulation(world, Ways(serving_s=5.0))
+    held.started(window())
+    held.hold()
+    world.spend(5.25)
+    held.decided(decided(wait_s=5.25))  # a quarter of a second behind somebody else
+    held.started(window())
+    held.hold()
+    assert world.slept_s[-1] == 11.0 - 0.25
+
+
 def test_a_collective_does_not_tell_how_long_others_were_waited_for() -> None:
     world = World(oversleep_s=0.5)
     held = emulation(world, collective=True)

@@ -108,7 +108,8 @@ class Emulation:
         self.enter()
         self._window += 1
         now_s = self._clock_s()
-        self._after_waiting(now_s, waited_s=window.gate_s, since_s=window.pull_s)
+        gate_s = window.gate_s
+        self._after_waiting(now_s - window.pull_s, waited_s=gate_s, slack_s=gate_s)
         self._go_on(self._ways.pull_s(self._window))
         return replace(window, pull_s=window.pull_s + self._clock_s() - now_s)
 
@@ -123,7 +124,8 @@ class Emulation:
         waited_s, since_s = outcome.wait_s, outcome.exchange_s
         if self._collective:
             waited_s, since_s = waited_s + since_s, 0.0
-        self._after_waiting(self._clock_s(), waited_s=waited_s, since_s=since_s)
+        slack_s = max(0.0, waited_s - self._ways.serving_s)
+        self._after_waiting(self._clock_s() - since_s, waited_s=waited_s, slack_s=slack_s)
 
     def leave(self) -> None:
         self._left_s = self._clock_s()
@@ -141,10 +143,9 @@ class Emulation:
         if left_s > 0:
             self._sleep_s(left_s)
 
-    def _after_waiting(self, now_s: float, *, waited_s: float, since_s: float) -> None:
-        """A wait of ``waited_s`` ended ``since_s`` before ``now_s``: there the time line goes on. Had
-        this worker come earlier it would have waited longer; only what it was late beyond its wait has
-        kept it from going on earlier."""
-        ended_s = now_s - since_s
+    def _after_waiting(self, ended_s: float, *, waited_s: float, slack_s: float) -> None:
+        """A wait of ``waited_s`` ended at ``ended_s``: there the time line goes on. Had this worker come
+        up to ``slack_s`` earlier, it would have waited longer and gone on no earlier; what it was late
+        beyond that is caught up."""
         late_s = 0.0 if self._line_s is None else ended_s - waited_s - self._line_s
-        self._line_s = ended_s - max(0.0, late_s - waited_s)
+        self._line_s = ended_s - max(0.0, late_s - slack_s)

@@ -1,0 +1,107 @@
+"""Clusters drawn from a seed, each run for real under five strategies and predicted from its file alone.
+
+Then the step times that the run recorded under sync are used to predict ssp:3 and async.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline.runs import read_run
+from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.predict import Prediction, Scenario, predict
+from paceline.simulate.recorded import recorded_times
+from paceline.strategies import parse_strategy
+from prediction.clusters import WORKERS, Drawn, clusters
+from prediction.measured import Measured, Steps, measured, run
+from prediction.rows import Row
+
+STRATEGIES = ("sync", "backup:1", "ssp:1", "ssp:3", "async")
+FROM_SYNC = ("ssp:3", "async")
+SPAN_S = 22.0
+"""How long the five runs of a cluster are to take together."""
+
+Say = Callable[[str], None]
+
+
+def rows(seed: int, directory: Path, say: Say) -> Iterator[Row]:
+    """Two figures for each cluster and strategy, and those from the recorded run."""
+    for number, drawn in enumerate(clusters(seed)):
+        say(f"cluster {number + 1} of 12: {drawn.kind}")
+        trial = Trial.of(drawn, directory / f"cluster-{number}")
+        by_word = trial.run(STRATEGIES)
+        for word in STRATEGIES:
+            yield from trial.from_file(word, by_word[word])
+        yield from trial.from_recorded(by_word)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One cluster, its file in ``directory``, ``steps`` windows of each worker."""
+
+    kind: str
+    directory: Path
+    cluster: ClusterModel
+    steps: int
+
+    @staticmethod
+    def of(drawn: Drawn, directory: Path) -> Trial:
+        """Writes the file, and decides from it how many steps to look at."""
+        directory.mkdir(parents=True)
+        (directory / "cluster.toml").write_text(drawn.text)
+        cluster = ClusterModel.parse(drawn.text)
+        trial = Trial(kind=drawn.kind, directory=directory, cluster=cluster, steps=40)
+        spans_s = [trial.predicted(word).time_s for word in STRATEGIES]
+        steps = round(trial.steps * SPAN_S / sum(spans_s))
+        return replace(trial, steps=max(30, min(80, steps)))
+
+    def predicted(self, word: str) -> Prediction:
+        """From the file alone."""
+        scenario = Scenario(cluster=self.cluster, steps=self.steps, network=self.cluster.network)
+        return predict(parse_strategy(word), scenario)[0]
+
+    def run(self, words: Sequence[str], *, name: str = "run") -> dict[str, Steps]:
+        """What was recorded under each strategy."""
+        file = self.directory / "cluster.toml"
+        done = run(file, self.directory / name, workers=WORKERS, steps=self.steps, words=words)
+        return dict(zip(words, done, strict=True))
+
+    def from_file(self, word: str, steps: Steps) -> list[Row]:
+        """Predicted against measured; measured once more if it is too far off, and said so."""
+        predicted, once = self.predicted(word), measured(steps)
+        found = self._rows("from the file", word, predicted, once)
+        if all(row.ok for row in found):
+            return found
+        again = measured(self.run([word], name=f"again-{word.replace(':', '-')}")[word])
+        note = f"measured twice; first {once.time_s:.2f} s, busy {once.busy:.1%}"
+        return [
+            replace(row, note=note) for row in self._rows("from the file", word, predicted, again)
+        ]
+
+    def from_recorded(self, by_word: dict[str, Steps]) -> Iterator[Row]:
+        """What sync's steps say of other strategies. An all-reduce's say nothing of a server's links."""
+        if self.cluster.network is not None:
+            return
+        whole = read_run(self.directory / "run")
+        own = zip(whole.ranks, by_word["sync"], strict=True)
+        ranks = tuple(replace(rank, steps=tuple(steps)) for rank, steps in own)
+        times = recorded_times(replace(whole, ranks=ranks))
+        for word in FROM_SYNC:
+            scenario = Scenario(cluster=times, steps=self.steps)
+            predicted = predict(parse_strategy(word), scenario)[0]
+            yield from self._rows("from sync's trace", word, predicted, measured(by_word[word]))
+
+    def _rows(self, part: str, word: str, predicted: Prediction, seen: Measured) -> list[Row]:
+        pairs = {
+            "time_s": (predicted.time_s, seen.time_s),
+            "busy": (predicted.busy, seen.busy),
+        }
+        return [
+            Row(
+                part=part, scene=self.kind, strategy=word, figure=figure,
+                predicted=ours, measured=real,
+            )
+            for figure, (ours, real) in pairs.items()
+        ]  # fmt: skip
