@@ -168,5 +168,5 @@ def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = N
         guards=Guards(model, optimizer),
         outside=OutsideChanges(training, "allreduce"),
         schedules=Schedules(0),
-        pace=OwnPace(),
+        pace=OwnPace(phases.now_s),
     )

@@ -10,6 +10,7 @@ from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import over
 from paceline.strategies import parse_strategy
 from paceline.worker.emulation import Emulation
+from paceline.worker.phases import Phases
 from paceline.worker.plane import Outcome, Window
 from paceline.worker.ways import Ways, ways_of
 
@@ -69,7 +70,7 @@ def test_a_pull_a_step_and_a_push_each_take_what_the_model_says() -> None:
     world = World()
     held = emulation(world, Ways(pull_s=lambda n: 1.0 + n, push_s=lambda n: 5.0 + n))
     began = held.started(window(pull_s=0.25))
-    assert began.pull_s == pytest.approx(1.0), "0.25 s of it went by in reality"
+    assert began.pull_s == 1.0, "0.25 s of it went by in reality"
     held.hold()
     held.push()
     held.decided(decided())
@@ -91,6 +92,31 @@ def test_what_this_machine_takes_between_windows_is_caught_up() -> None:
     held.hold()
     assert world.slept_s == [10.0, 11.0 - 0.5 - 0.3 - 0.2]
     assert world.now_s == 100.0 + 10.0 + 11.0 + 0.5
+
+
+def test_the_trace_has_the_clusters_times() -> None:
+    world = World(oversleep_s=0.5)
+    held = emulation(world, Ways(pull_s=lambda _: 2.0, push_s=lambda _: 3.0))
+    phases = Phases(held.now_s)
+    held.begin()
+    for _ in range(4):
+        world.spend(0.3)
+        held.started(window(pull_s=0.3))
+        phases.take()
+        phases.enter("forward")
+        world.spend(0.4)
+        held.hold()
+        phases.enter("exchange")
+        held.push()
+        world.spend(0.7)
+        held.decided(decided(wait_s=0.1, exchange_s=0.6))
+        spent = phases.take()
+        phases.enter("user")
+        held.leave()
+        world.spend(0.2)
+        held.enter()
+        assert spent["exchange"] == pytest.approx(3.0 + 0.1, abs=0.101)
+    assert spent["forward"] == pytest.approx(13.0)
 
 
 def test_a_worker_that_was_held_goes_on_from_where_it_was_let_through() -> None:

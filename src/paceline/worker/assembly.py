@@ -139,7 +139,8 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
         _compare(session, training, options)
-    phases = Phases(training.clock_s)
+    pace = _pace(name, member, training.clock_s)
+    phases = Phases(pace.now_s)
     if session is not None:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
@@ -165,7 +166,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         guards=Guards(training.model, training.optimizer),
         outside=OutsideChanges(training, name),
         schedules=Schedules(plane.position().progress),
-        pace=_pace(name, member, training.clock_s),
+        pace=pace,
         norms=norms,
         precision=training.precision,
     )
@@ -271,7 +272,7 @@ def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
 
 def _pace(name: PlaneName, member: _Member, clock_s: Callable[[], float]) -> Pace:
     if member.cluster is None:
-        return OwnPace()
+        return OwnPace(clock_s)
     return Emulation(
         member.cluster, rank=member.launch.rank, ways=member.ways,
         collective=name == "allreduce", clock_s=clock_s, sleep_s=member.sleep_s,

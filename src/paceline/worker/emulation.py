@@ -2,10 +2,11 @@
 
 A worker has a time line: when, in the cluster, it would have got its parameters, be done with a
 micro-batch, have its push at the server. It sleeps until it is there. What this machine takes for what
-the cluster's file already speaks of (computing, sending, waking up late) throws it off no further than
-it can catch up; what others make it wait for moves it; and so does the user's own code between two
-batches, of which the file says nothing. How long things take is the model's word
-(:mod:`paceline.simulate`); clock and sleep are passed in.
+the cluster's file already speaks of (computing, sending, waking up late) is caught up; what others make
+it wait for moves the time line; and so does the user's own code between two batches, of which the file
+says nothing. The trace has the time line's times: it tells of the cluster, not of this machine's haste
+to keep up. How long things take is the model's word (:mod:`paceline.simulate`); clock and sleep are
+passed in.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class StepTimes(Protocol):
 
 class Pace(Protocol):
     """What a pass tells of its progress to whoever may hold it back."""
+
+    def now_s(self) -> float:
+        """The clock by which the worker's phases are measured, in seconds."""
 
     def begin(self) -> None:
         """A pass begins."""
@@ -51,6 +55,12 @@ class Pace(Protocol):
 
 class OwnPace:
     """Nothing is emulated."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+
+    def now_s(self) -> float:
+        return self._clock_s()
 
     def begin(self) -> None:
         pass
@@ -99,19 +109,25 @@ class Emulation:
         self._step = 0
         self._window = -1
         self._line_s: float | None = None
+        self._behind_s = 0.0
         self._left_s: float | None = None
+
+    def now_s(self) -> float:
+        """Where the time line is, or would be if it went on as the clock does since it was last set."""
+        return self._clock_s() - self._behind_s
 
     def begin(self) -> None:
         self._line_s = self._left_s = None
+        self._behind_s = 0.0
 
     def started(self, window: Window) -> Window:
         self.enter()
         self._window += 1
-        now_s = self._clock_s()
         gate_s = window.gate_s
-        self._after_waiting(now_s - window.pull_s, waited_s=gate_s, slack_s=gate_s)
-        self._go_on(self._ways.pull_s(self._window))
-        return replace(window, pull_s=window.pull_s + self._clock_s() - now_s)
+        self._after_waiting(self._clock_s() - window.pull_s, waited_s=gate_s, slack_s=gate_s)
+        way_s = self._ways.pull_s(self._window)
+        self._go_on(way_s)
+        return replace(window, pull_s=way_s)
 
     def hold(self) -> None:
         self._go_on(self._times.step_time_s(rank=self._rank, step=self._step))
@@ -142,6 +158,7 @@ class Emulation:
         left_s = self._line_s - self._clock_s()
         if left_s > 0:
             self._sleep_s(left_s)
+        self._behind_s = self._clock_s() - self._line_s
 
     def _after_waiting(self, ended_s: float, *, waited_s: float, slack_s: float) -> None:
         """A wait of ``waited_s`` ended at ``ended_s``: there the time line goes on. Had this worker come
@@ -149,3 +166,4 @@ class Emulation:
         beyond that is caught up."""
         late_s = 0.0 if self._line_s is None else ended_s - waited_s - self._line_s
         self._line_s = ended_s - max(0.0, late_s - slack_s)
+        self._behind_s = self._clock_s() - self._line_s
