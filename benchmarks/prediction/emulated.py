@@ -5,7 +5,7 @@ Then the step times that the run recorded under sync are used to predict ssp:3 a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from paceline.runs import read_run
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.predict import Prediction, Scenario, predict
 from paceline.simulate.recorded import recorded_times
+from paceline.simulate.recorded_ways import recorded_ways
 from paceline.strategies import parse_strategy
 from prediction.clusters import WORKERS, Drawn, clusters
 from prediction.measured import Measured, Steps, measured, run
@@ -31,7 +32,7 @@ def rows(seed: int, directory: Path, say: Say) -> Iterator[Row]:
     for number, drawn in enumerate(clusters(seed)):
         say(f"cluster {number + 1} of 12: {drawn.kind}")
         trial = Trial.of(drawn, directory / f"cluster-{number}")
-        by_word = trial.run(STRATEGIES)
+        by_word = trial.run(dict.fromkeys([trial.recorded_under, *STRATEGIES]))
         for word in STRATEGIES:
             yield from trial.from_file(word, by_word[word])
         yield from trial.from_recorded(by_word)
@@ -62,9 +63,15 @@ class Trial:
         scenario = Scenario(cluster=self.cluster, steps=self.steps, network=self.cluster.network)
         return predict(parse_strategy(word), scenario)[0]
 
-    def run(self, words: Sequence[str], *, name: str = "run") -> dict[str, Steps]:
+    @property
+    def recorded_under(self) -> str:
+        """Of an all-reduce over links, which plain sync is there, nothing follows for a server's."""
+        return "sync" if self.cluster.network is None else "sync:server"
+
+    def run(self, words: Iterable[str], *, name: str = "run") -> dict[str, Steps]:
         """What was recorded under each strategy."""
         file = self.directory / "cluster.toml"
+        words = list(words)
         done = run(file, self.directory / name, workers=WORKERS, steps=self.steps, words=words)
         return dict(zip(words, done, strict=True))
 
@@ -81,15 +88,14 @@ class Trial:
         ]
 
     def from_recorded(self, by_word: dict[str, Steps]) -> Iterator[Row]:
-        """What sync's steps say of other strategies. An all-reduce's say nothing of a server's links."""
-        if self.cluster.network is not None:
-            return
+        """What the steps recorded under sync, which was first, say of other strategies."""
         whole = read_run(self.directory / "run")
-        own = zip(whole.ranks, by_word["sync"], strict=True)
+        own = zip(whole.ranks, by_word[self.recorded_under], strict=True)
         ranks = tuple(replace(rank, steps=tuple(steps)) for rank, steps in own)
-        times = recorded_times(replace(whole, ranks=ranks))
+        sync = replace(whole, ranks=ranks)
+        times = recorded_times(sync)
         for word in FROM_SYNC:
-            scenario = Scenario(cluster=times, steps=self.steps)
+            scenario = Scenario(cluster=times, steps=self.steps, network=recorded_ways(sync, times))
             predicted = predict(parse_strategy(word), scenario)[0]
             yield from self._rows("from sync's trace", word, predicted, measured(by_word[word]))
 

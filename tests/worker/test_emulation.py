@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from paceline.simulate.cluster import ClusterModel
-from paceline.simulate.network import over
+from paceline.simulate.network import over_network
 from paceline.strategies import parse_strategy
 from paceline.worker.emulation import Emulation
 from paceline.worker.phases import Phases
@@ -206,7 +206,7 @@ delay_s = 0.5
 
 def ways(word: str, rank: int, *, workers: int = 4) -> Ways:
     network = ClusterModel.parse(NETWORK).network
-    return ways_of(network, over(network, parse_strategy(word)), rank=rank, workers=workers)
+    return ways_of(network, over_network(parse_strategy(word)), rank=rank, workers=workers)
 
 
 def test_ways_to_a_server_are_each_workers_own() -> None:

@@ -38,6 +38,11 @@ class Network:
     seed: int = 0
 
     @property
+    def over_network(self) -> bool:
+        """It is one."""
+        return True
+
+    @property
     def serving_s(self) -> float:
         """How long a push keeps the server busy."""
         return serving(self.size_bytes, self.server_bytes_per_s, self.shards)
@@ -87,12 +92,11 @@ class Network:
         )
 
 
-def over(network: Network | None, strategy: Strategy) -> Strategy:
-    """``strategy``, where plain ``sync`` is by all-reduce if there is a network between the workers:
-    they are on several hosts then, simulated or emulated."""
-    if network is None or not isinstance(strategy, Sync) or strategy.topology != "auto":
-        return strategy
-    return replace(strategy, topology="allreduce")
+def over_network(strategy: Strategy) -> Strategy:
+    """``strategy``, where plain ``sync`` is by all-reduce: the workers are on several hosts."""
+    if isinstance(strategy, Sync) and strategy.topology == "auto":
+        return replace(strategy, topology="allreduce")
+    return strategy
 
 
 def network_from(table: Table, own: list[Table], *, count: int, seed: int) -> Network | None:

@@ -15,7 +15,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.driver import Costs, Work, no_costs, simulate
-from paceline.simulate.network import Network, over
+from paceline.simulate.network import over_network
 from paceline.simulate.recurrence import Times, bounded, with_backups
 from paceline.simulate.windows import Wholes, Windows
 from paceline.strategies import SSP, Backup, Strategy, Sync, is_joint
@@ -43,6 +43,33 @@ class StepTimes(Protocol):
         """Shape (count, steps), in seconds."""
 
 
+class Exchanges(Protocol):
+    """What a simulation asks of whatever lies between the workers:
+    :class:`paceline.simulate.network.Network` and
+    :class:`paceline.simulate.recorded_ways.RecordedWays`. Times in seconds."""
+
+    @property
+    def over_network(self) -> bool:
+        """Whether workers are on several hosts, where plain sync is by all-reduce."""
+
+    @property
+    def serving_s(self) -> float:
+        """How long a push keeps the server busy."""
+
+    @property
+    def shards(self) -> int:
+        """Parts of the server."""
+
+    def push_times_s(self, *, workers: int, windows: int) -> Floats:
+        """Shape (windows, workers)."""
+
+    def pull_times_s(self, *, workers: int, windows: int) -> Floats:
+        """Shape (windows, workers)."""
+
+    def all_reduce_times_s(self, *, workers: int, rounds: int) -> Floats:
+        """Shape (rounds,)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
     """``steps``: windows of each worker on average; ``accumulate``: micro-batches of a window."""
@@ -50,7 +77,7 @@ class Scenario:
     cluster: StepTimes
     steps: int
     accumulate: int = 1
-    network: Network | None = None
+    network: Exchanges | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +159,8 @@ def _free_rate(windows: Windows, spent_s: Floats) -> float:
 
 def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     network = scenario.network
-    strategy = over(network, strategy)
+    if network is not None and network.over_network:
+        strategy = over_network(strategy)
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return _sync(scenario, collective=True)
     if network is not None and network.serving_s > 0:
@@ -156,7 +184,7 @@ def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
     return np.ascontiguousarray(steps_s.T)
 
 
-def costs_of(network: Network | None, windows: int, workers: int) -> Costs:
+def costs_of(network: Exchanges | None, windows: int, workers: int) -> Costs:
     """What exchanges with a server cost."""
     if network is None:
         return no_costs((windows, workers))

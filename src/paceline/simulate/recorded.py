@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.errors import UsageError
-from paceline.runs import Run
+from paceline.runs import RankTrace, Run
 from paceline.simulate.draws import Floats, step_draws
+from paceline.simulate.windows import Wholes
+from paceline.trace import Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,12 @@ class RecordedTimes:
         """Shape (count, steps)."""
         return np.stack([self._row(rank, steps) for rank in range(self.count)])
 
+    def order(self, rank: int, steps: int) -> Wholes:
+        """Which recorded window each of the first ``steps`` of ``rank`` is like."""
+        return (self._first(rank) + np.arange(steps)) % len(self.own_s[rank])
+
     def _row(self, rank: int, steps: int) -> Floats:
-        own_s = self.own_s[rank]
-        return own_s[(self._first(rank) + np.arange(steps)) % len(own_s)]
+        return self.own_s[rank][self.order(rank, steps)]
 
     def _first(self, rank: int) -> int:
         """The recorded step with which ``rank`` begins: those that were there begin together."""
@@ -57,6 +62,11 @@ class RecordedTimes:
             return 0
         chance = float(step_draws(self.seed, 0 if was_there else rank, 0)[1][0])
         return int(chance * len(self.own_s[rank]))
+
+
+def counted(rank: RankTrace) -> list[Step]:
+    """The windows that count: without the first, in which much happens for once."""
+    return [step for step in rank.steps[1:] if step.batches]
 
 
 def recorded_times(run: Run, *, seed: int = 0) -> RecordedTimes:
@@ -68,8 +78,7 @@ def recorded_times(run: Run, *, seed: int = 0) -> RecordedTimes:
     for rank in run.ranks:
         spent = [
             (step.data_s + step.forward_s + step.backward_s) / step.batches
-            for step in rank.steps[1:]
-            if step.batches
+            for step in counted(rank)
         ]
         if len(spent) < 2:
             raise UsageError(

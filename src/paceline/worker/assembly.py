@@ -20,7 +20,7 @@ from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
-from paceline.simulate.network import over
+from paceline.simulate.network import Network, over_network
 from paceline.strategies import Strategy, Sync
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
@@ -70,7 +70,7 @@ def assemble(
     trainables = trainable(model, optimizer)
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
     network = None if cluster is None else cluster.network
-    strategy = _joining(model, options, over(network, options.strategy), launch)
+    strategy = _joining(model, options, network, launch)
     ways = ways_of(network, strategy, rank=launch.rank, workers=launch.world_size)
     training = Training(
         model=model,
@@ -172,10 +172,14 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     )
 
 
-def _joining(model: nn.Module, options: Options, strategy: Strategy, launch: Launch) -> Strategy:
-    """``strategy``, with what the model's batch norm wants of it. Raises UsageError."""
+def _joining(
+    model: nn.Module, options: Options, network: Network | None, launch: Launch
+) -> Strategy:
+    """The strategy, with the topology that an emulated ``network`` and the model's batch norm want
+    where it leaves a choice. Raises UsageError."""
     layers = norms_of(model)
     refuse_norms(layers, options.batch_norm, world_size=launch.world_size)
+    strategy = options.strategy if network is None else over_network(options.strategy)
     if not layers or launch.world_size == 1:
         return strategy
     return strategy_for_norms(strategy, options.batch_norm)
