@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 WORKERS = 4
-STEP_S = 0.08
-SPAN_STEPS = 120
+STEP_S = 0.06
+SPAN_STEPS = 60
 """Bursts begin and end within about so many steps."""
 
 Tables = dict[str, Any]

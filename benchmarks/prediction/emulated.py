@@ -56,7 +56,7 @@ class Trial:
         trial = Trial(kind=drawn.kind, directory=directory, cluster=cluster, steps=40)
         spans_s = [trial.predicted(word).time_s for word in STRATEGIES]
         steps = round(trial.steps * SPAN_S / sum(spans_s))
-        return replace(trial, steps=max(30, min(80, steps)))
+        return replace(trial, steps=max(30, min(100, steps)))
 
     def predicted(self, word: str) -> Prediction:
         """From the file alone."""
