@@ -1,4 +1,8 @@
-"""Clusters of four workers, drawn from a seed: each kind of trouble twice, and how long to look at it."""
+"""Clusters of four workers, drawn from a seed: each kind of trouble twice.
+
+No step lasts much longer than a twentieth of a run, and bursts are over before it ends: to whom the last
+windows fall is a matter of microseconds, and a run would be as long as chance makes its last step.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from typing import Any
 import numpy as np
 
 WORKERS = 4
-STEP_S = 0.06
-SPAN_STEPS = 60
-"""Bursts begin and end within about so many steps."""
+STEP_S = 0.05
+BURSTS_END = 36
+"""Bursts are over after so many of a worker's steps."""
 
 Tables = dict[str, Any]
 Random = np.random.Generator
@@ -39,7 +43,7 @@ def _transient(random: Random) -> Tables:
     return {
         "workers": {"jitter": _between(random, 0.0, 0.1)},
         "hiccups": {
-            "probability": _between(random, 0.03, 0.15), "factor": _between(random, 2.0, 6.0),
+            "probability": _between(random, 0.03, 0.15), "factor": _between(random, 2.0, 4.0),
         },
     }  # fmt: skip
 
@@ -89,16 +93,16 @@ def _network(random: Random) -> Tables:
 
 
 def _straggler(random: Random) -> list[Tables]:
-    return [{"rank": _rank(random), "factor": _between(random, 1.3, 3.0)}]
+    return [{"rank": _rank(random), "factor": _between(random, 1.3, 2.5)}]
 
 
 def _bursts(random: Random, number: int) -> list[Tables]:
     return [
         {
-            "rank": _rank(random), "start": int(random.integers(SPAN_STEPS // 2)),
-            "length": int(random.integers(10, SPAN_STEPS // 2)), "factor": _between(random, 2.0, 5.0),
+            "rank": int(rank), "start": int(random.integers(BURSTS_END // 2)),
+            "length": int(random.integers(5, BURSTS_END // 2)), "factor": _between(random, 2.0, 4.0),
         }
-        for _ in range(number)
+        for rank in random.permutation(WORKERS)[:number]
     ]  # fmt: skip
 
 

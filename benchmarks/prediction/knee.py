@@ -66,8 +66,8 @@ def throughput(text: str, directory: Path, workers: int) -> float:
     directory.mkdir(parents=True)
     file = directory / "cluster.toml"
     file.write_text(text)
-    (steps,) = run(file, directory / "run", workers=workers, steps=STEPS, words=["async"])
-    return measured(steps).windows_per_s
+    done = run(file, directory / "run", workers=workers, steps={"async": STEPS})
+    return measured(done["async"]).windows_per_s
 
 
 def knee(by_workers: dict[int, float]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,20 +32,24 @@ class Measured:
     windows_per_s: float
 
 
-def run(emulate: Path, out: Path, *, workers: int, steps: int, words: Sequence[str]) -> list[Steps]:
-    """What a run under each strategy recorded, one after the other in the same processes.
+def run(emulate: Path, out: Path, *, workers: int, steps: Mapping[str, int]) -> dict[str, Steps]:
+    """What was recorded under each strategy in ``steps``, one after the other in the same processes.
+
+    ``steps``: how many windows each worker is to have on average.
 
     Raises RuntimeError with the run's own words if it failed.
     """
     command = [
         sys.executable, "-m", "paceline.cli", "run", "-n", str(workers), "--emulate", str(emulate),
-        "--out", str(out), "--threads", "1", "--quiet", str(SCRIPT), str(steps), *words,
+        "--out", str(out), "--threads", "1", "--quiet", str(SCRIPT),
+        *(f"{word}={number}" for word, number in steps.items()),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     ranks = [list(_workers_of(path)) for _, path in rank_files(out)]
-    return [list(steps_of_all) for steps_of_all in zip(*ranks, strict=True)]
+    by_worker = [list(steps_of_all) for steps_of_all in zip(*ranks, strict=True)]
+    return dict(zip(steps, by_worker, strict=True))
 
 
 def measured(steps: Steps) -> Measured:

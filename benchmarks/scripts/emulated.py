@@ -1,7 +1,7 @@
 """The user's side of a predicted run: a small model, trained under several strategies in turn.
 
-``paceline run -n 4 --emulate cluster.toml emulated.py STEPS STRATEGY ...``: with each strategy as many
-batches as make STEPS windows of each worker on average. What is timed is the emulated cluster: the
+``paceline run -n 4 --emulate cluster.toml emulated.py sync=80 ssp:3=40``: with each strategy as many
+batches as make so many windows of each worker on average. What is timed is the emulated cluster: the
 model's own work is a small part of a step and counts towards it.
 """
 
@@ -20,11 +20,11 @@ BATCH = 2
 
 
 def main() -> None:
-    steps, words = int(sys.argv[1]), sys.argv[2:]
-    batches = steps * current_launch().world_size
-    inputs = torch.randn(batches * BATCH, 8)
-    loader = DataLoader(TensorDataset(inputs, torch.arange(len(inputs)) % 2), batch_size=BATCH)
-    for word in words:
+    for argument in sys.argv[1:]:
+        word, _, steps = argument.partition("=")
+        samples = int(steps) * current_launch().world_size * BATCH
+        dataset = TensorDataset(torch.randn(samples, 8), torch.arange(samples) % 2)
+        loader = DataLoader(dataset, batch_size=BATCH)
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -20,7 +20,7 @@ from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
-from paceline.server.capacity import Capacity
+from paceline.server.capacity import CallAt, Capacity
 from paceline.server.connection import log
 from paceline.server.deeds import Deeds
 from paceline.server.loop import Loop
@@ -45,10 +45,20 @@ ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
 
 
 class ServerPlane:
-    """The policy's driver in one run. ``started``: all workers have opened."""
+    """The policy's driver in one run. ``started``: all workers have opened. ``call_at``: plans what an
+    emulated server is busy with; None: by the ``loop``."""
 
-    def __init__(self, *, hello: Hello, group: Group, loop: Loop, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        *,
+        hello: Hello,
+        group: Group,
+        loop: Loop,
+        recorder: Recorder,
+        call_at: CallAt | None = None,
+    ) -> None:
         self.started = False
+        self._call_at = call_at or loop.call_at
         self._hello = hello
         self._group = group
         self._loop = loop
@@ -161,7 +171,9 @@ class ServerPlane:
         versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
         self._vouching = Vouching(layout, versions)
         if first.serving_s > 0:
-            self._capacity = Capacity(first.serving_s, self._loop)
+            self._capacity = Capacity(
+                first.serving_s, clock_s=self._loop.clock_s, call_at=self._call_at
+            )
         self._deeds = Deeds(
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
