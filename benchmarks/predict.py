@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from prediction import emulated, knee, ring
+from prediction import emulated, knee, picture, ring
 from prediction.rows import MEDIAN_LIMIT, Row, median_error
 from prediction.show import print_row, print_summary
 from rich.console import Console
@@ -61,6 +61,9 @@ def main() -> int:
     said = {"seed": args.seed, "rows": [row.plain() for row in rows]}
     args.json.write_text(json.dumps(said, indent=1))
     say(f"written to {args.json}")
+    if args.svg is not None:
+        picture.draw(rows, args.svg)
+        say(f"picture: {args.svg}")
     return 130 if interrupted else int(not _good(rows))
 
 
@@ -91,6 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the twelve clusters [0]")
     parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument("--json", type=Path, default=LATEST, metavar="PATH", help=f"[{LATEST}]")
+    parser.add_argument("--svg", type=Path, metavar="PATH", help="draw predicted against measured")
     return parser.parse_args()
 
 
