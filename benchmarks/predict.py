@@ -64,7 +64,7 @@ def main() -> int:
     if args.svg is not None:
         picture.draw(rows, args.svg)
         say(f"picture: {args.svg}")
-    return 130 if interrupted else int(not _good(rows))
+    return 130 if interrupted else int(not good(rows))
 
 
 def _measured(
@@ -78,7 +78,8 @@ def _measured(
         yield from ring.rows(directory / "ring", say)
 
 
-def _good(rows: list[Row]) -> bool:
+def good(rows: list[Row]) -> bool:
+    """Whether every figure is as close as it is to be, and those from the file are so in the median."""
     from_file = [row for row in rows if row.part == "from the file"]
     by_figure = [
         [row for row in from_file if row.figure == figure] for figure in ("time_s", "busy")

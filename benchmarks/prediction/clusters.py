@@ -1,6 +1,6 @@
 """Clusters of four workers, drawn from a seed: each kind of trouble twice.
 
-No step lasts much longer than a twentieth of a run, and bursts are over before it ends: to whom the last
+Troubles are mild (a factor of four at most) and bursts are over before a run ends: to whom the last
 windows fall is a matter of microseconds, and a run would be as long as chance makes its last step.
 """
 
