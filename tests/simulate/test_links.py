@@ -181,3 +181,11 @@ def network() -> Network:
     found = ClusterModel.parse(FULL).network
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("word", ["sync", "sync:server", "ssp:3", "async"])
+def test_a_worker_alone_exchanges_nothing(word):
+    cluster = ClusterModel.parse(FULL.replace("count = 4", "count = 1").split("[[links]]")[0])
+    scenario = Scenario(cluster=cluster, steps=9, network=cluster.network)
+    prediction, _ = predict(parse_strategy(word), scenario)
+    assert prediction.time_s == pytest.approx(cluster.step_times_s(9).sum())

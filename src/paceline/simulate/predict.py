@@ -6,7 +6,7 @@ file and prints nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -119,7 +119,9 @@ def check_pairing(strategy: Strategy, workers: int) -> None:
 
 
 def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows]:
-    """The figures, and the windows they were taken from."""
+    """The figures, and the windows they were taken from. A worker alone exchanges nothing."""
+    if scenario.cluster.count == 1:
+        scenario = replace(scenario, network=None)
     windows = _run(strategy, scenario)
     return figures(str(strategy), scenario, windows), windows
 
