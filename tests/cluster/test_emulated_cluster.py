@@ -155,3 +155,14 @@ def test_a_cluster_with_links_takes_as_long_as_it_is_simulated_to(tmp_path: Path
     assert figures_of(run).wall_s == pytest.approx(predicted.time_s, rel=0.1)
     exchange_s = [np.mean([step.pull_s + step.exchange_s for step in r.steps]) for r in run.ranks]
     assert exchange_s == pytest.approx([0.008, 0.044], abs=0.003)
+
+
+def test_virtual_time_has_links_and_a_server_that_is_busy(tmp_path: Path) -> None:
+    busy = LINKS.replace("[network]", "[network]\nsize_bytes = 1e6\nserver_bytes_per_s = 2e8")
+    (tmp_path / "cluster.toml").write_text(busy)
+    run = run_script(SCRIPT, ["60"], workers=2, strategy="async", virtual=tmp_path / "cluster.toml")
+    assert run.exit_code == 0, run.stderr[-3000:]
+    cluster = ClusterModel.parse(busy)
+    scenario = Scenario(cluster=cluster, steps=30, network=cluster.network)
+    predicted, _ = predict(parse_strategy("async"), scenario)
+    assert figures_of(read_run(run.out)).wall_s == pytest.approx(predicted.time_s, abs=0.01)
