@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -132,6 +133,17 @@ class Ticks:
     def __call__(self) -> float:
         self.now_s += 1.0
         return self.now_s
+
+
+class RecordedPace(OwnPace):
+    """Holds nobody back; writes down into ``calls`` what it is told."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__(Ticks())
+        for name in ("begin", "hold", "push", "leave", "enter"):
+            setattr(self, name, partial(calls.append, name))
+        self.started = lambda window: calls.append("started") or window  # type: ignore[method-assign]
+        self.decided = lambda outcome: calls.append("decided")  # type: ignore[method-assign]
 
 
 def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = None) -> Parts:
