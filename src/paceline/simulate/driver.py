@@ -63,6 +63,7 @@ class _Simulation:
         self._pulls_s = costs.pull_s.T.tolist()
         self._pushes_s = costs.push_s.T.tolist()
         self._apply_s = costs.apply_s
+        self._at_once = costs.apply_s == 0 and not (costs.pull_s.any() or costs.push_s.any())
         self._workers = window_s.shape[1]
         self._work = work
         self._engine = Engine()
@@ -119,10 +120,10 @@ class _Simulation:
 
     def _computed(self, rank: int) -> None:
         self._end_s[rank] = self._engine.now_s
-        push_s = self._pushes_s[rank][self._begun[rank] - 1]
-        if push_s == 0.0 and self._apply_s == 0.0:
+        if self._at_once:
             self._push(rank)
         else:
+            push_s = self._pushes_s[rank][self._begun[rank] - 1]
             self._engine.at(self._engine.now_s + push_s, self._queue, rank)
 
     def _queue(self, rank: int) -> None:
@@ -141,7 +142,10 @@ class _Simulation:
     def _start(self, order: events.Start) -> None:
         rank, number = order.rank, self._begun[order.rank]
         self._begun[rank] += 1
-        begin_s = self._start_s[rank] = self._engine.now_s + self._pulls_s[rank][number]
+        begin_s = self._engine.now_s
+        if not self._at_once:
+            begin_s += self._pulls_s[rank][number]
+        self._start_s[rank] = begin_s
         self._engine.at(begin_s + self._times_s[rank][number], self._computed, rank)
 
     def _update(self, order: events.Update) -> None:
