@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from prediction import emulated, knee, picture, ring
 from prediction.rows import MEDIAN_LIMIT, Row, median_error
@@ -34,7 +37,7 @@ examples:
   benchmarks/predict.py --seed 7
   benchmarks/predict.py --only server
 
-exit status: 0; 1 if a goal was missed; 130 after Ctrl-C, which prints and stores what there is.
+exit status: 0; 1 if a goal was missed or a run failed; 130 after Ctrl-C, which prints and stores what there is.
 About ten minutes. A cluster's figures that miss are measured once more, and that is said: let nothing
 else run meanwhile."""
 
@@ -44,7 +47,8 @@ def main() -> int:
     console = Console() if sys.stdout.isatty() else Console(width=120, soft_wrap=True)
     began_s = time.monotonic()
     rows: list[Row] = []
-    interrupted = False
+    interrupted, failure = False, ""
+    signal.signal(signal.SIGTERM, _interrupt)
 
     def say(text: str) -> None:
         console.print(f"{time.monotonic() - began_s:4.0f} s  {text}", style="dim", highlight=False)
@@ -56,6 +60,9 @@ def main() -> int:
                 print_row(console, row)
     except KeyboardInterrupt:
         interrupted = True
+    except RuntimeError as error:
+        failure = str(error)
+        console.print(f"FAILED: {failure}", style="bold red", highlight=False, markup=False)
     print_summary(console, rows)
     args.json.parent.mkdir(parents=True, exist_ok=True)
     said = {"seed": args.seed, "rows": [row.plain() for row in rows]}
@@ -64,7 +71,11 @@ def main() -> int:
     if args.svg is not None:
         picture.draw(rows, args.svg)
         say(f"picture: {args.svg}")
-    return 130 if interrupted else int(not good(rows))
+    return 130 if interrupted else int(bool(failure) or not good(rows))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _measured(
