@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench clean
+.PHONY: demo test test-full lint bench bench-predict clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ lint: $(VENV)/.installed  ## style, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench-predict: $(VENV)/.installed  ## simulated against real runs, about 10 minutes; ARGS="--seed 7", see ARGS=--help
+	$(BIN)/python benchmarks/predict.py $(ARGS)
 
 bench: $(VENV)/.installed  ## speed and size against peers, about 10 minutes; ARGS="--only B --quick", see ARGS=--help
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -10,7 +10,16 @@ Traeff, Parallel Computing 2009.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil, log2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hop:
+    """One kind of link, as above."""
+
+    bytes_per_s: float
+    latency_s: float
 
 
 def ring(workers: int, size_bytes: float, bytes_per_s: float, latency_s: float) -> float:
@@ -39,6 +48,18 @@ ALL_REDUCES: dict[str, Callable[[int, float, float, float], float]] = {
     "halving-doubling": halving_doubling,
     "tree": tree,
 }
+
+
+def hierarchical(
+    nodes: int, per_node: int, size_bytes: float, *, across: Hop, inside: Hop
+) -> float:
+    """Reduce-scatter inside each node, all-reduce of M / g across the nodes, all-gather inside.
+
+    ``per_node``: g, its workers, each of which has a link of its own to ``across``. The two parts
+    inside take together what a ring all-reduce of g workers takes.
+    """
+    within_s = ring(per_node, size_bytes, inside.bytes_per_s, inside.latency_s)
+    return within_s + ring(nodes, size_bytes / per_node, across.bytes_per_s, across.latency_s)
 
 
 def transfer(size_bytes: float, bytes_per_s: float, latency_s: float) -> float:

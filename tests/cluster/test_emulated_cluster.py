@@ -11,6 +11,9 @@ from paceline import events
 from paceline.compare.figures import figures_of
 from paceline.compare.lead import largest_lead
 from paceline.runs import Run, read_run
+from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.predict import Scenario, predict
+from paceline.strategies import parse_strategy
 from support.runs import run_script
 
 SCRIPT = Path(__file__).parent / "script.py"
@@ -126,3 +129,40 @@ def test_64_workers_join_make_three_steps_and_leave(tmp_path: Path) -> None:
     assert sorted(decided_batches(read)) == list(range(64 * 3))
     assert len(read.ranks) == 64
     print(f"memory of all processes together: {read.summary['peak_pss_bytes'] / 2**20:.0f} MiB")
+
+
+LINKS = """
+[workers]
+count = 2
+step_s = 0.03
+jitter = 0.2
+[network]
+delay_s = 0.002
+jitter_s = 0.002
+[[links]]
+rank = 1
+delay_s = 0.02
+"""
+
+
+@pytest.mark.timed
+def test_a_cluster_with_links_takes_as_long_as_it_is_simulated_to(tmp_path: Path) -> None:
+    steps = 60
+    run = trained(tmp_path, LINKS, [str(2 * steps)], workers=2, strategy="ssp:3")
+    cluster = ClusterModel.parse(LINKS)
+    scenario = Scenario(cluster=cluster, steps=steps, network=cluster.network)
+    predicted, _ = predict(parse_strategy("ssp:3"), scenario)
+    assert figures_of(run).wall_s == pytest.approx(predicted.time_s, rel=0.1)
+    exchange_s = [np.mean([step.pull_s + step.exchange_s for step in r.steps]) for r in run.ranks]
+    assert exchange_s == pytest.approx([0.008, 0.044], abs=0.003)
+
+
+def test_virtual_time_has_links_and_a_server_that_is_busy(tmp_path: Path) -> None:
+    busy = LINKS.replace("[network]", "[network]\nsize_bytes = 1e6\nserver_bytes_per_s = 2e8")
+    (tmp_path / "cluster.toml").write_text(busy)
+    run = run_script(SCRIPT, ["60"], workers=2, strategy="async", virtual=tmp_path / "cluster.toml")
+    assert run.exit_code == 0, run.stderr[-3000:]
+    cluster = ClusterModel.parse(busy)
+    scenario = Scenario(cluster=cluster, steps=30, network=cluster.network)
+    predicted, _ = predict(parse_strategy("async"), scenario)
+    assert figures_of(read_run(run.out)).wall_s == pytest.approx(predicted.time_s, abs=0.01)

@@ -489,3 +489,20 @@ def test_a_backward_that_breaks_off_half_sent_spoils_its_round_and_no_other(
         assert "broke off, half sent" in spoiled.reason
         assert_parameters(worker, parameters)
         worker.leave()
+
+
+def test_an_emulated_server_takes_up_one_push_after_the_other(near_server: str) -> None:
+    """Two pushes at once, each of which keeps it busy: the second one waits for the first."""
+    busy_s = 0.15
+    workers = opened(near_server, 2, "async", serving_s=busy_s)
+    for worker in workers:
+        worker.open_pass(2)
+    at_once(workers, start)
+    began_s = time.monotonic()
+    decided = at_once(workers, lambda worker: worker.push(gradients(worker.rank, 0)))
+    waited_s = sorted(one.waited_s for one in decided)
+    assert waited_s[0] >= busy_s
+    assert waited_s[1] >= 2 * busy_s - (time.monotonic() - began_s - waited_s[1])
+    assert sorted(one.version for one in decided) == [1, 2]
+    for worker in workers:
+        worker.leave()

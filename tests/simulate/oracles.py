@@ -5,17 +5,27 @@ from __future__ import annotations
 from math import inf
 
 
-def ssp(window_s: list[list[float]], staleness: float) -> list[list[float]]:
+def ssp(
+    window_s: list[list[float]],
+    staleness: float,
+    push_s: list[list[float]] | None = None,
+    pull_s: list[list[float]] | None = None,
+) -> list[list[float]]:
     """When each worker finishes each of its windows (``window_s[i][k]``): step by step, worker by
-    worker, from the definition of the bound."""
+    worker, from the definition of the bound. Its parameters come ``pull_s[i][k]`` after it was let
+    through, its push is there ``push_s[i][k]`` after it has finished."""
     workers, windows = range(len(window_s)), len(window_s[0])
+    nothing = [[0.0] * windows for _ in workers]
+    push_s, pull_s = push_s or nothing, pull_s or nothing
     finish: list[list[float]] = [[] for _ in workers]
+    there: list[list[float]] = [[] for _ in workers]
     for k in range(windows):
         for i in workers:
-            start = finish[i][k - 1] if k else 0.0
+            start = there[i][k - 1] if k else 0.0
             if staleness != inf and k - staleness - 1 >= 0:
-                start = max([start, *(finish[j][k - int(staleness) - 1] for j in workers)])
-            finish[i].append(start + window_s[i][k])
+                start = max([start, *(there[j][k - int(staleness) - 1] for j in workers)])
+            finish[i].append(start + pull_s[i][k] + window_s[i][k])
+            there[i].append(finish[i][k] + push_s[i][k])
     return finish
 
 

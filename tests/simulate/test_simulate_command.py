@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from paceline.errors import UsageError
 from paceline.runs import read_run
 from paceline.simulate.lanes import lanes
 from paceline.simulate.predict import Scenario, predict
-from paceline.simulate.recorded import recorded_times
+from paceline.simulate.recorded import counted, recorded_times
+from paceline.simulate.recorded_ways import recorded_ways
 from paceline.strategies import parse_strategy
 from synthetic_runs import Ring, simulated_run
 
@@ -120,3 +122,39 @@ def test_mistakes_are_refused_with_the_remedy(arguments, remedy):
     with pytest.raises(UsageError) as caught:
         said(*arguments)
     assert remedy in str(caught.value)
+
+
+def test_recorded_exchanges_come_with_the_steps(tmp_path):
+    read = read_run(simulated_run(tmp_path / "run", Ring(windows=40)))
+    times = recorded_times(read)
+    ways = recorded_ways(read, times)
+    assert ways.over_network == (read.setup.topology == "allreduce")
+    server = replace_topology(read, "server")
+    ways = recorded_ways(server, times)
+    for rank, trace_of_rank in enumerate(server.ranks):
+        steps = counted(trace_of_rank)
+        windows = len(steps) + 3
+        pushes_s = ways.push_times_s(workers=4, windows=windows)[:, rank]
+        assert pushes_s.tolist() == [s.exchange_s for s in [*steps, *steps[:3]]], "round and round"
+        pulls_s = ways.pull_times_s(workers=4, windows=windows)[:, rank]
+        assert pulls_s[: len(steps)].tolist() == [s.pull_s for s in steps]
+    assert ways.all_reduce_times_s(workers=4, rounds=5).tolist() == [0.0] * 5
+    ring = recorded_ways(replace_topology(read, "allreduce"), times)
+    assert not ring.push_times_s(workers=4, windows=9).any()
+    shortest = min(rank.steps[3].exchange_s for rank in read.ranks)
+    assert ring.all_reduce_times_s(workers=4, rounds=9)[2] == shortest
+    plain = predict(parse_strategy("sync"), Scenario(cluster=times, steps=20))[0]
+    with_ways = predict(parse_strategy("sync"), Scenario(cluster=times, steps=20, network=ways))[0]
+    assert with_ways.time_s > plain.time_s
+
+
+def replace_topology(run, topology):
+    ranks = [replace(rank, setup=replace(rank.setup, topology=topology)) for rank in run.ranks]
+    return replace(run, ranks=tuple(ranks))
+
+
+def test_workers_beyond_the_recorded_ones_are_not_their_doubles(tmp_path):
+    times = recorded_times(read_run(simulated_run(tmp_path / "run", Ring(windows=40)))).of(8)
+    firsts = [times.order(rank, 1)[0] for rank in range(8)]
+    assert firsts[:4] == [0, 0, 0, 0]
+    assert len(set(firsts[4:])) > 1

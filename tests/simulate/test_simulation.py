@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from paceline.simulate.cluster import ClusterModel, Straggler
-from paceline.simulate.driver import Costs, Work, simulate
+from paceline.simulate.driver import Costs, Work, no_costs, simulate
 from paceline.simulate.late import Late, every_of
+from paceline.simulate.links import Link, Links
 from paceline.simulate.network import Network
 from paceline.simulate.predict import Scenario, lags, predict
 from paceline.simulate.recurrence import bounded, with_backups
@@ -25,13 +26,26 @@ def random_times(rng, *, windows=30):
     return (0.1 + rng.exponential(1.0, (windows, workers))) * slow
 
 
+def random_ways(rng, window_s):
+    """Now and then there are no links, links without jitter, or only one that delays."""
+    if rng.random() < 0.3:
+        return no_costs(window_s.shape)
+    workers = window_s.shape[1]
+    delays_s = rng.exponential(0.3, workers) * (rng.random(workers) < 0.7)
+    jitter_s = rng.choice([0.0, 0.2])
+    push_s, pull_s = (delays_s + jitter_s * rng.exponential(1.0, window_s.shape) for _ in range(2))
+    return Costs(push_s=push_s, pull_s=pull_s)
+
+
 @pytest.mark.parametrize("word", BOUNDS)
 def test_the_recurrence_is_the_definition_to_the_last_bit(word):
     rng = np.random.default_rng(1)
     for _ in range(30):
         window_s = random_times(rng)
-        ours = bounded(window_s, BOUNDS[word]).finish_s
-        assert ours.T.tolist() == oracles.ssp(window_s.T.tolist(), BOUNDS[word])
+        ways_s = random_ways(rng, window_s)
+        ours = bounded(window_s, BOUNDS[word], push_s=ways_s.push_s, pull_s=ways_s.pull_s)
+        lists = [one_s.T.tolist() for one_s in (window_s, ways_s.push_s, ways_s.pull_s)]
+        assert ours.finish_s.T.tolist() == oracles.ssp(lists[0], BOUNDS[word], *lists[1:])
 
 
 def test_recurrence_and_exact_driver_agree_to_the_last_bit_on_500_random_clusters():
@@ -44,8 +58,9 @@ def test_recurrence_and_exact_driver_agree_to_the_last_bit_on_500_random_cluster
             word == "sync"
         )  # its rounds are dealt; elsewhere each worker gets so many of its own
         work = Work(windows=windows * workers if joint else windows, shared=joint)
-        exact = simulate(parse_strategy(word), window_s, work)
-        ours = bounded(window_s, BOUNDS[word])
+        ways_s = random_ways(rng, window_s)
+        exact = simulate(parse_strategy(word), window_s, work, ways_s)
+        ours = bounded(window_s, BOUNDS[word], push_s=ways_s.push_s, pull_s=ways_s.pull_s)
         for rank in range(workers):
             own = exact.rank == rank
             assert np.sort(exact.end_s[own]).tolist() == ours.finish_s[:, rank].tolist(), word
@@ -73,8 +88,9 @@ def test_version_lags_are_those_of_the_exact_driver():
     rng = np.random.default_rng(4)
     for word, bound in (("ssp:1", 1), ("ssp:3", 3), ("async", inf)):
         window_s = 0.5 + rng.exponential(1.0, (40, 5))
-        exact = simulate(parse_strategy(word), window_s, Work(windows=40, shared=False))
-        ours = lags(bounded(window_s, bound), 0.0)
+        ways_s = Costs(push_s=rng.random((40, 5)), pull_s=rng.random((40, 5)))
+        exact = simulate(parse_strategy(word), window_s, Work(windows=40, shared=False), ways_s)
+        ours = lags(bounded(window_s, bound, push_s=ways_s.push_s, pull_s=ways_s.pull_s))
         for rank in range(5):
             own = np.flatnonzero(exact.rank == rank)
             assert exact.lag[own[np.argsort(exact.end_s[own])]].tolist() == ours[:, rank].tolist()
@@ -141,7 +157,8 @@ def test_an_epoch_of_async_does_not_last_as_long_as_its_slowest_worker():
 
 
 def test_an_all_reduce_is_added_to_every_round_and_links_to_every_push():
-    network = Network(size_bytes=1e8, link_bytes_per_s=1e9, latency_s=0.001)
+    link = Link(delay_s=0.001, bytes_per_s=1e9)
+    network = Network(size_bytes=1e8, links=Links(every=link))
     scenario = Scenario(cluster=ClusterModel(count=4, step_s=1.0), steps=50, network=network)
     ring_s = 6 * 0.001 + 6 / 4 * 0.1
     sync, _ = predict(parse_strategy("sync:allreduce"), scenario)
@@ -165,8 +182,7 @@ def test_a_server_is_the_bottleneck_from_where_its_own_time_says(shards):
 
 def test_costs_of_nothing_change_nothing():
     window_s = random_times(np.random.default_rng(5))
-    workers = window_s.shape[1]
-    costs = Costs(pull_s=[0.0] * workers, push_s=[0.0] * workers)
+    costs = Costs(pull_s=np.zeros(window_s.shape), push_s=np.zeros(window_s.shape))
     strategy = parse_strategy("ssp:3")
     work = Work(windows=20, shared=False)
     assert (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.strategies import Sync
 from paceline.worker.agreement import Agreement
+from paceline.worker.emulation import OwnPace
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.manifest import trainable
@@ -133,6 +135,17 @@ class Ticks:
         return self.now_s
 
 
+class RecordedPace(OwnPace):
+    """Holds nobody back; writes down into ``calls`` what it is told."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__(Ticks())
+        for name in ("begin", "hold", "push", "leave", "enter"):
+            setattr(self, name, partial(calls.append, name))
+        self.started = lambda window: calls.append("started") or window  # type: ignore[method-assign]
+        self.decided = lambda outcome: calls.append("decided")  # type: ignore[method-assign]
+
+
 def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = None) -> Parts:
     """Parts of rank 0 of a run whose group is ``plane``."""
     model = model if model is not None else nn.Linear(3, 1)
@@ -167,5 +180,5 @@ def parts_around(plane: Any, *, accumulate: int = 1, model: nn.Module | None = N
         guards=Guards(model, optimizer),
         outside=OutsideChanges(training, "allreduce"),
         schedules=Schedules(0),
-        emulation=None,
+        pace=OwnPace(phases.now_s),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from fakes import ScriptedPlane, parts_around
+from fakes import RecordedPace, ScriptedPlane, parts_around
 from torch import nn
 
 from paceline.errors import MismatchError, PeerLostError, UsageError
@@ -45,6 +46,20 @@ def test_the_window_decides_when_gradients_are_exchanged() -> None:
     steps = [call for call in plane.calls if call in ("backward", "last", "exchange", "next")]
     assert steps == ["next", "backward", "last", "exchange", "next", "last", "exchange", "next"]
     assert [c.weight for c in plane.contributions] == [4.0, 2.0]
+
+
+def test_whoever_holds_a_worker_back_hears_of_each_thing_when_it_happens() -> None:
+    plane = ScriptedPlane([(0, 2), (4,)], world_size=2, unit=2.0)
+    parts = replace(parts_around(plane, accumulate=2), pace=RecordedPace(plane.calls))
+    loop = Loop(parts)
+    demand = Demand(loader=BATCHES, steps=None, split=True)
+    for batch in Batches(loop, demand, parts):
+        plane.calls.append("user")
+        loop.step(loss_of(loop, batch), None)
+    told = plane.calls[plane.calls.index("begin") : plane.calls.index("the end of batches")]
+    window_end = "user last hold push exchange decided leave enter next"
+    expected = f"next started user backward hold leave enter {window_end} started {window_end}"
+    assert [call for call in told if call in {*expected.split()}] == expected.split()
 
 
 def test_an_iteration_without_step_weighs_nothing() -> None:

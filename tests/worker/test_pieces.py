@@ -1,4 +1,4 @@
-"""The small pure pieces: windows, means, buffers, batches, divergence, emulation, phases."""
+"""The small pure pieces: windows, means, buffers, batches, divergence, phases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from paceline.worker import buffers
 from paceline.worker.agreement import Agreement, pooled_mean
 from paceline.worker.batch import Fingerprint, map_tensors, on_device, samples_in
 from paceline.worker.divergence import DivergenceWatch
-from paceline.worker.emulation import Emulation
 from paceline.worker.phases import Phases
 from paceline.worker.plane import Window
 from paceline.worker.window import OpenWindow
@@ -195,19 +194,6 @@ def test_a_loss_far_above_its_best_for_long_diverges_and_noise_does_not() -> Non
     assert not any(noisy.feed(0.01 if n % 2 else 1.0) for n in range(500))
     learned = DivergenceWatch()
     assert not any(learned.feed(2.3 if n == 0 else 0.001 * (1 + 30 * (n % 3))) for n in range(500))
-
-
-def test_emulation_counts_real_work_towards_the_step() -> None:
-    class Model:
-        def step_time_s(self, *, rank: int, step: int) -> float:
-            return 10.0 + step
-
-    slept: list[float] = []
-    held = Emulation(Model(), rank=1, clock_s=lambda: 104.0, sleep_s=slept.append)
-    held.hold(100.0)
-    held.hold(100.0)
-    held.hold(50.0)
-    assert slept == [6.0, 7.0]
 
 
 def test_phases_add_up_and_know_their_age() -> None:

@@ -151,17 +151,22 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
     from paceline.runs import read_run
     from paceline.simulate.predict import Scenario
     from paceline.simulate.recorded import recorded_times
+    from paceline.simulate.recorded_ways import recorded_ways
     from paceline.simulate.scenes import Scene, check_size
 
     for name in ("shards", "pattern"):
         if options[name] is not None:
             raise UsageError(f"--{name} and --from cannot work together: a run has no such thing.")
-    times = recorded_times(read_run(options["source"]), seed=options["seed"])
+    run = read_run(options["source"])
+    times = recorded_times(run, seed=options["seed"])
     steps, accumulate = options["steps"], options["accumulate"]
     scenes = []
     for size in _numbers("workers", options["workers"]) or [times.count]:
         check_size(size, steps, accumulate)
-        scenario = Scenario(cluster=times.of(size), steps=steps, accumulate=accumulate)
+        cluster = times.of(size)
+        scenario = Scenario(
+            cluster=cluster, steps=steps, accumulate=accumulate, network=recorded_ways(run, cluster)
+        )
         scenes.append(Scene(scenario=scenario))
     return scenes
 

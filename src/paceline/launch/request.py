@@ -141,13 +141,7 @@ def _check_whole(field_name: str, value: int, *, low: int, high: int) -> None:
 def _check_emulation(path: Path | None, workers: int) -> None:
     if path is None:
         return
-    model = ClusterModel.load(path)
-    count = model.count
-    if model.network is not None:
-        raise UsageError(
-            f"{path}: [network] can be simulated (paceline simulate) but not emulated yet. Remove it "
-            "from the file that --emulate reads."
-        )
+    count = ClusterModel.load(path).count
     if workers > count:
         raise bad_value(
             "workers", workers, f"at most {count}", f"{path} describes {count} workers: add some."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
+from paceline.server.capacity import CallAt, Capacity
 from paceline.server.connection import log
 from paceline.server.deeds import Deeds
 from paceline.server.loop import Loop
@@ -46,12 +48,21 @@ ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
 
 
 class ServerPlane:
-    """The policy's driver in one run. ``started``: all workers have opened."""
+    """The policy's driver in one run. ``started``: all workers have opened. ``call_at``: plans what an
+    emulated server is busy with; None: by the ``loop``."""
 
     def __init__(
-        self, *, hello: Hello, group: Group, loop: Loop, recorder: Recorder, turns: Turns
+        self,
+        *,
+        hello: Hello,
+        group: Group,
+        loop: Loop,
+        recorder: Recorder,
+        turns: Turns,
+        call_at: CallAt | None = None,
     ) -> None:
         self.started = False
+        self._call_at = call_at or loop.call_at
         self._hello = hello
         self._group = group
         self._loop = loop
@@ -64,10 +75,11 @@ class ServerPlane:
         self._deeds: Deeds
         self._scales: Scales
         self._vouching: Vouching
+        self._capacity: Capacity | None = None
         self._requests: dict[type, Callable[[Seat, Any], None]] = {
             messages.OpenPass: self._open_pass,
             messages.Ready: self._ready,
-            messages.Push: self._push,
+            messages.Push: self._pushed,
             messages.Read: self._read,
             messages.Fetch: self._fetch,
             messages.Vouch: self._vouch,
@@ -163,6 +175,10 @@ class ServerPlane:
         shard = build_shard(first, gradients_of(layout))
         versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
         self._vouching = Vouching(layout, versions)
+        if first.serving_s > 0:
+            self._capacity = Capacity(
+                first.serving_s, clock_s=self._loop.clock_s, call_at=self._call_at
+            )
         self._deeds = Deeds(
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
@@ -206,6 +222,17 @@ class ServerPlane:
 
     def _pull(self, rank: int) -> None:
         self._feed(events.Pull(time_s=self._now_s(), rank=rank))
+
+    def _pushed(self, seat: Seat, push: messages.Push) -> None:
+        if self._capacity is None:
+            self._push(seat, push)
+        else:
+            self._capacity.queue(partial(self._push_if_seated, seat, push))
+
+    def _push_if_seated(self, seat: Seat, push: messages.Push) -> None:
+        """Whoever dies while its push waits for an emulated server had not sent all of it."""
+        if self._seats.get(seat.member.rank) is seat and seat.member.state == "live":
+            self._push(seat, push)
 
     def _push(self, seat: Seat, push: messages.Push) -> None:
         self._deeds.check(push)

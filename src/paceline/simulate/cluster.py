@@ -25,13 +25,20 @@
     added_s = 0.1
     pattern = "random"   # or "same", or "every:50": who they are changes every 50 steps
 
-    [network]            # simulated only
-    size_bytes = 100e6   # of the parameters
-    link_bytes_per_s = 125e6
-    latency_s = 50e-6
-    algorithm = "ring"   # of all-reduce: or "tree", "halving-doubling"
+    [network]            # every worker's link, and what is behind it
+    size_bytes = 100e6   # of the parameters; needed where there is a bandwidth
+    delay_s = 50e-6      # one way, each time
+    jitter_s = 20e-6     # exponential, on top
+    bytes_per_s = 125e6
+    algorithm = "ring"   # of all-reduce: or "tree", "halving-doubling", "hierarchical"
+    per_node = 1         # workers of a node
+    inside_bytes_per_s = 10e9  # hierarchical: within a node; and inside_delay_s
     server_bytes_per_s = 1.25e9
     shards = 1
+
+    [[links]]            # another link; what is not said is as in [network]
+    rank = 2             # or: node = 1
+    delay_s = 0.02
 
 The model only says how long things take. It does not know who sleeps (emulation) or who adds up
 (simulation), nor which strategy runs.
@@ -222,21 +229,22 @@ class ClusterModel:
 
 def _model(document: Mapping[str, Any], *, source: str, seed: int | None) -> ClusterModel:
     root = Table(document, name="", source=source)
-    root.only("workers", "hiccups", "stragglers", "bursts", "late", "network")
+    root.only("workers", "hiccups", "stragglers", "bursts", "late", "network", "links")
     workers = root.table("workers", required=True)
     workers.only("count", "step_s", "jitter", "seed")
     count = workers.whole("count", low=1, high=1_000_000)
     own_seed = workers.whole("seed", low=0, default=0)
+    seed = own_seed if seed is None else seed
     return ClusterModel(
         count=count,
         step_s=workers.number("step_s", above=0.0),
         jitter=workers.number("jitter", low=0.0, default=0.0),
-        seed=own_seed if seed is None else seed,
+        seed=seed,
         hiccups=_hiccups(root.table("hiccups")),
         stragglers=_stragglers(root.tables("stragglers"), count),
         bursts=tuple(_burst(table, count) for table in root.tables("bursts")),
         late=late_from(root.table("late"), count),
-        network=network_from(root.table("network")),
+        network=network_from(root.table("network"), root.tables("links"), count=count, seed=seed),
     )
 
 

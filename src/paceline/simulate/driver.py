@@ -7,7 +7,7 @@ coordinator's word, as in a real run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -24,17 +24,18 @@ from paceline.strategies import Strategy
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What an exchange takes. ``pull_s[i]``, ``push_s[i]``: on the way to and from worker i.
-    ``apply_s``: the server is busy with one push for so long, and with one at a time."""
+    """What an exchange takes. ``pull_s[k, i]``, ``push_s[k, i]``: on the way to and from worker i, for
+    its window k. ``apply_s``: the server is busy with one push for so long, and with one at a time."""
 
-    pull_s: Sequence[float]
-    push_s: Sequence[float]
+    pull_s: Floats
+    push_s: Floats
     apply_s: float = 0.0
 
 
-def no_costs(workers: int) -> Costs:
-    """Computation only."""
-    return Costs(pull_s=[0.0] * workers, push_s=[0.0] * workers)
+def no_costs(shape: tuple[int, ...]) -> Costs:
+    """Computation only. ``shape``: windows, workers."""
+    nothing_s = np.broadcast_to(0.0, shape)
+    return Costs(pull_s=nothing_s, push_s=nothing_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,15 +54,18 @@ def simulate(
 
     Raises IndexError if a worker computes more windows than ``window_s`` has times for.
     """
-    return _Simulation(strategy, window_s, work, costs or no_costs(window_s.shape[1])).run()
+    return _Simulation(strategy, window_s, work, costs or no_costs(window_s.shape)).run()
 
 
 class _Simulation:
     def __init__(self, strategy: Strategy, window_s: Floats, work: Work, costs: Costs) -> None:
         self._times_s = window_s.T.tolist()
+        self._pulls_s = costs.pull_s.T.tolist()
+        self._pushes_s = costs.push_s.T.tolist()
+        self._apply_s = costs.apply_s
+        self._at_once = costs.apply_s == 0 and not (costs.pull_s.any() or costs.push_s.any())
         self._workers = window_s.shape[1]
         self._work = work
-        self._costs = costs
         self._engine = Engine()
         self._coordinator = Coordinator(
             strategy=strategy, world_size=self._workers, evict_after_s=inf
@@ -116,15 +120,15 @@ class _Simulation:
 
     def _computed(self, rank: int) -> None:
         self._end_s[rank] = self._engine.now_s
-        push_s = self._costs.push_s[rank]
-        if push_s == 0.0 and self._costs.apply_s == 0.0:
+        if self._at_once:
             self._push(rank)
         else:
+            push_s = self._pushes_s[rank][self._begun[rank] - 1]
             self._engine.at(self._engine.now_s + push_s, self._queue, rank)
 
     def _queue(self, rank: int) -> None:
         """The push has arrived; the server takes it up when it is through with the ones before."""
-        self._free_s = max(self._free_s, self._engine.now_s) + self._costs.apply_s
+        self._free_s = max(self._free_s, self._engine.now_s) + self._apply_s
         self._engine.at(self._free_s, self._push, rank)
 
     def _push(self, rank: int) -> None:
@@ -138,7 +142,10 @@ class _Simulation:
     def _start(self, order: events.Start) -> None:
         rank, number = order.rank, self._begun[order.rank]
         self._begun[rank] += 1
-        begin_s = self._start_s[rank] = self._engine.now_s + self._costs.pull_s[rank]
+        begin_s = self._engine.now_s
+        if not self._at_once:
+            begin_s += self._pulls_s[rank][number]
+        self._start_s[rank] = begin_s
         self._engine.at(begin_s + self._times_s[rank][number], self._computed, rank)
 
     def _update(self, order: events.Update) -> None:

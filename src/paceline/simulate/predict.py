@@ -6,7 +6,7 @@ file and prints nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -14,14 +14,17 @@ import numpy as np
 
 from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
-from paceline.simulate.driver import Costs, Work, simulate
-from paceline.simulate.network import Network
+from paceline.simulate.driver import Costs, Work, no_costs, simulate
+from paceline.simulate.network import over_network
 from paceline.simulate.recurrence import Times, bounded, with_backups
 from paceline.simulate.windows import Wholes, Windows
 from paceline.strategies import SSP, Backup, Strategy, Sync, is_joint
 
 MARGIN_STEPS = 64
 SHORTEST_S = 1e-9
+SHORT_WINDOWS = 20_000
+"""Up to here the exact driver simulates what is handed out on demand: the recurrences leave out that
+the last windows may be a slow worker's, which is up to a fifth of a run of 160 windows."""
 
 
 class StepTimes(Protocol):
@@ -40,6 +43,33 @@ class StepTimes(Protocol):
         """Shape (count, steps), in seconds."""
 
 
+class Exchanges(Protocol):
+    """What a simulation asks of whatever lies between the workers:
+    :class:`paceline.simulate.network.Network` and
+    :class:`paceline.simulate.recorded_ways.RecordedWays`. Times in seconds."""
+
+    @property
+    def over_network(self) -> bool:
+        """Whether workers are on several hosts, where plain sync is by all-reduce."""
+
+    @property
+    def serving_s(self) -> float:
+        """How long a push keeps the server busy."""
+
+    @property
+    def shards(self) -> int:
+        """Parts of the server."""
+
+    def push_times_s(self, *, workers: int, windows: int) -> Floats:
+        """Shape (windows, workers)."""
+
+    def pull_times_s(self, *, workers: int, windows: int) -> Floats:
+        """Shape (windows, workers)."""
+
+    def all_reduce_times_s(self, *, workers: int, rounds: int) -> Floats:
+        """Shape (rounds,)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
     """``steps``: windows of each worker on average; ``accumulate``: micro-batches of a window."""
@@ -47,7 +77,7 @@ class Scenario:
     cluster: StepTimes
     steps: int
     accumulate: int = 1
-    network: Network | None = None
+    network: Exchanges | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +119,9 @@ def check_pairing(strategy: Strategy, workers: int) -> None:
 
 
 def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows]:
-    """The figures, and the windows they were taken from."""
+    """The figures, and the windows they were taken from. A worker alone exchanges nothing."""
+    if scenario.cluster.count == 1:
+        scenario = replace(scenario, network=None)
     windows = _run(strategy, scenario)
     return figures(str(strategy), scenario, windows), windows
 
@@ -129,18 +161,20 @@ def _free_rate(windows: Windows, spent_s: Floats) -> float:
 
 def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     network = scenario.network
-    workers = scenario.cluster.count
-    if isinstance(strategy, Sync) and strategy.topology != "server" and network is not None:
-        return _sync(scenario, exchange_s=network.all_reduce_s(workers))
-    if network is not None and (network.serving_s > 0 or isinstance(strategy, Backup)):
-        return _exactly(strategy, scenario, network)
-    way_s = 0.0 if network is None else network.transfer_s
+    if network is not None and network.over_network:
+        strategy = over_network(strategy)
+    if isinstance(strategy, Sync) and strategy.topology == "allreduce":
+        return _sync(scenario, collective=True)
+    if network is not None and network.serving_s > 0:
+        return _exactly(strategy, scenario)
+    if is_joint(strategy) and not isinstance(strategy, Backup):
+        return _sync(scenario, collective=False)
+    if scenario.steps * scenario.cluster.count <= SHORT_WINDOWS:
+        return _exactly(strategy, scenario)
     if isinstance(strategy, Backup):
-        return _backup(strategy, scenario)
-    if is_joint(strategy):
-        return _sync(scenario, exchange_s=2 * way_s)
+        return _exactly(strategy, scenario) if network is not None else _backup(strategy, scenario)
     assert isinstance(strategy, SSP)
-    return _handed_out(strategy, scenario, way_s)
+    return _handed_out(strategy, scenario)
 
 
 def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
@@ -152,9 +186,25 @@ def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
     return np.ascontiguousarray(steps_s.T)
 
 
-def _sync(scenario: Scenario, *, exchange_s: float) -> Windows:
+def costs_of(network: Exchanges | None, windows: int, workers: int) -> Costs:
+    """What exchanges with a server cost."""
+    if network is None:
+        return no_costs((windows, workers))
+    return Costs(
+        pull_s=network.pull_times_s(workers=workers, windows=windows),
+        push_s=network.push_times_s(workers=workers, windows=windows),
+        apply_s=network.serving_s,
+    )
+
+
+def _sync(scenario: Scenario, *, collective: bool) -> Windows:
+    network, workers = scenario.network, scenario.cluster.count
     window_s = window_times(scenario.cluster, scenario.steps, scenario.accumulate)
-    times = bounded(window_s, 0, push_s=exchange_s)
+    costs = costs_of(None if collective else network, scenario.steps, workers)
+    push_s = costs.push_s
+    if collective and network is not None:
+        push_s = network.all_reduce_times_s(workers=workers, rounds=scenario.steps)[:, np.newaxis]
+    times = bounded(window_s, 0, push_s=push_s, pull_s=costs.pull_s)
     return _windows(times, float(times.decided_s[-1].max()))
 
 
@@ -170,30 +220,28 @@ def _backup(strategy: Backup, scenario: Scenario) -> Windows:
     return _windows(times, float(decided_s[total - 1]))
 
 
-def _handed_out(strategy: SSP, scenario: Scenario, way_s: float) -> Windows:
+def _handed_out(strategy: SSP, scenario: Scenario) -> Windows:
     """Whoever is ready gets the next window: until as many are decided as there are in all."""
-    total = scenario.steps * scenario.cluster.count
-    steps = scenario.steps + MARGIN_STEPS
-    while True:
-        window_s = window_times(scenario.cluster, steps, scenario.accumulate)
-        times = bounded(window_s, strategy.staleness, push_s=way_s, pull_s=way_s)
-        last_s = float(np.partition(times.decided_s, total - 1, axis=None)[total - 1])
-        if times.decided_s[-1].min() >= last_s:
-            return _windows(times, last_s, lags(times, way_s))
-        steps *= 2
-
-
-def _exactly(strategy: Strategy, scenario: Scenario, network: Network) -> Windows:
     workers = scenario.cluster.count
-    costs = Costs(
-        pull_s=[network.transfer_s] * workers,
-        push_s=[network.transfer_s] * workers,
-        apply_s=network.serving_s,
-    )
     total = scenario.steps * workers
     steps = scenario.steps + MARGIN_STEPS
     while True:
         window_s = window_times(scenario.cluster, steps, scenario.accumulate)
+        costs = costs_of(scenario.network, steps, workers)
+        times = bounded(window_s, strategy.staleness, push_s=costs.push_s, pull_s=costs.pull_s)
+        last_s = float(np.partition(times.decided_s, total - 1, axis=None)[total - 1])
+        if times.decided_s[-1].min() >= last_s:
+            return _windows(times, last_s, lags(times))
+        steps *= 2
+
+
+def _exactly(strategy: Strategy, scenario: Scenario) -> Windows:
+    workers = scenario.cluster.count
+    total = scenario.steps * workers
+    steps = scenario.steps + MARGIN_STEPS
+    while True:
+        window_s = window_times(scenario.cluster, steps, scenario.accumulate)
+        costs = costs_of(scenario.network, steps, workers)
         try:
             return simulate(strategy, window_s, Work(windows=total), costs)
         except IndexError:
@@ -211,7 +259,7 @@ def _windows(times: Times, total_s: float, lag: Wholes | None = None) -> Windows
     )  # fmt: skip
 
 
-def lags(times: Times, pull_s: float) -> Wholes:
+def lags(times: Times) -> Wholes:
     """Each push's version lag where every push is an update, shape as ``times``.
 
     That is the number of pushes decided between its pull and itself. Of those at the same time the
@@ -222,8 +270,8 @@ def lags(times: Times, pull_s: float) -> Wholes:
     places = np.empty(decided_s.size, dtype=np.int64)
     places[order] = np.arange(decided_s.size)
     place = places.reshape(decided_s.shape)
-    seen = np.searchsorted(decided_s.ravel()[order], times.start_s - pull_s, side="right")
-    at_once = times.start_s[1:] == decided_s[:-1] + pull_s  # not held: its own push was the last
+    seen = np.searchsorted(decided_s.ravel()[order], times.pulled_s, side="right")
+    at_once = times.pulled_s[1:] == decided_s[:-1]  # not held: its own push was the last
     seen[1:][at_once] = place[:-1][at_once] + 1
     seen[0] = 0
     lag: Wholes = np.maximum(place - seen, 0)

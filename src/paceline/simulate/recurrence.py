@@ -1,7 +1,7 @@
 """Timing of synchronisation as a max-plus recurrence: exact, vectorised over workers, no event queue.
 
-    start_i(k) = max(pushed_i(k - 1), max_j pushed_j(k - s - 1)) + pull_i
-    pushed_i(k) = start_i(k) + c_ik + push_i
+    start_i(k) = max(pushed_i(k - 1), max_j pushed_j(k - s - 1)) + pull_ik
+    pushed_i(k) = start_i(k) + c_ik + push_ik
 
 is SSP with bound s (s = 0: sync, s = inf: async): a worker may start window k once everybody has
 pushed window k - s - 1. It holds as long as nothing is contended for and nobody joins, dies or is
@@ -22,9 +22,11 @@ from paceline.simulate.draws import Floats
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Times:
-    """``start_s[k, i]``, ``finish_s[k, i]``: of window k of worker i, in seconds. ``decided_s[k, i]``:
-    when its push was; ``applied[k, i]``: whether it came in time (always so but for backup workers)."""
+    """``start_s[k, i]``, ``finish_s[k, i]``: of window k of worker i, in seconds. ``pulled_s[k, i]``:
+    when it was let through, and the version that it computes on was fixed; ``decided_s[k, i]``: when
+    its push was; ``applied[k, i]``: whether it came in time (always so but for backup workers)."""
 
+    pulled_s: Floats
     start_s: Floats
     finish_s: Floats
     decided_s: Floats
@@ -41,23 +43,25 @@ def bounded(
     """SSP with bound ``staleness``; 0 is sync, inf async.
 
     ``window_s[k, i]``: what window k of worker i takes, in seconds; ``push_s``, ``pull_s``: what its
-    gradient and its parameters are on the way, for all workers or each.
+    gradient and its parameters are on the way, alike or for all.
     """
     steps, workers = window_s.shape
-    start_s, finish_s, decided_s = (np.empty_like(window_s) for _ in range(3))
+    push_s, pull_s = (np.broadcast_to(way_s, window_s.shape) for way_s in (push_s, pull_s))
+    pulled_s, start_s, finish_s, decided_s = (np.empty_like(window_s) for _ in range(4))
     slowest_s = np.zeros(steps + 1)  # when the last worker had pushed window k, at k + 1
     pushed_s = np.zeros(workers)
     reach = steps if isinf(staleness) else int(staleness)
     for k in range(steps):
         if k > reach:
             np.maximum(pushed_s, slowest_s[k - reach], out=pushed_s)
-        np.add(pushed_s, pull_s, out=start_s[k])
+        pulled_s[k] = pushed_s
+        np.add(pushed_s, pull_s[k], out=start_s[k])
         np.add(start_s[k], window_s[k], out=finish_s[k])
-        np.add(finish_s[k], push_s, out=pushed_s)
+        np.add(finish_s[k], push_s[k], out=pushed_s)
         decided_s[k] = pushed_s
         slowest_s[k + 1] = pushed_s.max()
     return Times(
-        start_s=start_s, finish_s=finish_s, decided_s=decided_s,
+        pulled_s=pulled_s, start_s=start_s, finish_s=finish_s, decided_s=decided_s,
         applied=np.ones(window_s.shape, dtype=bool),
     )  # fmt: skip
 
@@ -86,4 +90,6 @@ def with_backups(window_s: Floats, spares: int) -> Times:
         free_s = np.where(part, end_s, free_s)
         own += part
         opened_s = closed_s
-    return Times(start_s=start_s, finish_s=finish_s, decided_s=decided_s, applied=applied)
+    return Times(
+        pulled_s=start_s, start_s=start_s, finish_s=finish_s, decided_s=decided_s, applied=applied
+    )

@@ -112,8 +112,10 @@ def _patterns(model: ClusterModel, pattern: str) -> Sequence[str]:
 
 def _with(model: ClusterModel, count: int, pattern: str) -> ClusterModel:
     named = [one.rank for one in model.stragglers] + [one.rank for one in model.bursts]
-    if max(named, default=0) >= count:
-        raise bad_value("workers", count, f"more than {max(named)}, a straggler's rank in the file")
+    linked = -1 if model.network is None else model.network.links.highest_rank
+    highest = max([*named, linked])
+    if highest >= count:
+        raise bad_value("workers", count, f"more than {highest}, a rank that the file names")
     late = model.late
     if late is not None:
         if late.count > count:

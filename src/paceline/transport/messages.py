@@ -202,7 +202,8 @@ class Open(Message, frozen=True, kw_only=True):
     ``state`` is the optimizer's ``state_dict`` if it already has any. ``bucket_bytes``: what
     :func:`paceline.gradients.buckets.buckets_of` is given. ``scale``, ``scale_patience``: the loss
     scale to begin with (:class:`paceline.gradients.precision.loss_scale.LossScale`). ``version``,
-    ``progress``: where the checkpoint stood from which training goes on.
+    ``progress``: where the checkpoint stood from which training goes on. ``serving_s``: for how long
+    each push keeps the server busy that is emulated.
     """
 
     strategy: str
@@ -217,6 +218,7 @@ class Open(Message, frozen=True, kw_only=True):
     scale_patience: int = 0
     version: int = 0
     progress: int = 0
+    serving_s: float = 0.0
 
 
 class Opened(Message, frozen=True, kw_only=True):

@@ -79,8 +79,14 @@ class World:
         self._loop.close()
 
     def _receive(self, line: Line, message: Message) -> None:
+        self._serve(lambda: self._hub.receive(line, message))
+
+    def _plan(self, time_s: float, act: Callable[[], None]) -> None:
+        self.engine.at(time_s, lambda _: self._serve(act), -1)
+
+    def _serve(self, act: Callable[[], None]) -> None:
         limit_threads(1)  # as in a server of its own: bits depend on it
-        self._hub.receive(line, message)
+        act()
         self._loop.settle()
         self._recorder.flush_if_due()
 
@@ -88,4 +94,5 @@ class World:
         return ServerPlane(
             hello=greeting, group=self._group, loop=self._loop, recorder=self._recorder,
             turns=self._turns,
+            call_at=self._plan,
         )  # fmt: skip

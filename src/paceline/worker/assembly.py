@@ -20,11 +20,12 @@ from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.network import Network, over_network
 from paceline.strategies import Strategy, Sync
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.buffers import untrained
-from paceline.worker.emulation import Emulation
+from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
@@ -42,6 +43,7 @@ from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
 from paceline.worker.surroundings import REAL, Surroundings
 from paceline.worker.training import Training
+from paceline.worker.ways import Ways, ways_of
 
 _BEGINNING = Position()
 
@@ -67,6 +69,10 @@ def assemble(
         options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
     )
     trainables = trainable(model, optimizer)
+    cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
+    network = None if cluster is None else cluster.network
+    strategy = _joining(model, options, network, launch)
+    ways = ways_of(network, strategy, rank=launch.rank, workers=launch.world_size)
     training = Training(
         model=model,
         optimizer=optimizer,
@@ -80,9 +86,10 @@ def assemble(
         precision=_scaled(
             precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
         ),
+        serving_s=ways.serving_s,
     )
     name = topology(
-        _joining(model, options, launch), launch.world_size, training.parameters[0].device,
+        strategy, launch.world_size, training.parameters[0].device,
         collectives=not launch.virtual,
     )  # fmt: skip
     refuse(name, training)
@@ -96,7 +103,13 @@ def assemble(
             clock_s=around.clock_s,
         )
     member = _Member(
-        options=options, launch=launch, session=session, recorder=recorder, sleep_s=around.sleep_s
+        options=options,
+        launch=launch,
+        session=session,
+        recorder=recorder,
+        sleep_s=around.sleep_s,
+        cluster=cluster,
+        ways=ways,
     )
     try:
         if prepare is not None:
@@ -116,6 +129,8 @@ class _Member:
     session: Session | None
     recorder: Recorder
     sleep_s: Callable[[float], None]
+    cluster: ClusterModel | None
+    ways: Ways
 
 
 def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
@@ -123,7 +138,8 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
         _compare(session, training, options)
-    phases = Phases(training.clock_s)
+    pace = _pace(name, member, training.clock_s)
+    phases = Phases(pace.now_s)
     if session is not None:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
@@ -149,19 +165,23 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         guards=Guards(training.model, training.optimizer),
         outside=OutsideChanges(training, name),
         schedules=Schedules(plane.position().progress),
-        emulation=_emulation(launch, training.clock_s, member.sleep_s),
+        pace=pace,
         norms=norms,
         precision=training.precision,
     )
 
 
-def _joining(model: nn.Module, options: Options, launch: Launch) -> Strategy:
-    """The strategy, with what the model's batch norm wants of it. Raises UsageError."""
+def _joining(
+    model: nn.Module, options: Options, network: Network | None, launch: Launch
+) -> Strategy:
+    """The strategy, with the topology that an emulated ``network`` and the model's batch norm want
+    where it leaves a choice. Raises UsageError."""
     layers = norms_of(model)
     refuse_norms(layers, options.batch_norm, world_size=launch.world_size)
+    strategy = options.strategy if network is None else over_network(options.strategy)
     if not layers or launch.world_size == 1:
-        return options.strategy
-    return strategy_for_norms(options.strategy, options.batch_norm)
+        return strategy
+    return strategy_for_norms(strategy, options.batch_norm)
 
 
 def _scaled(precision: Precision, loss_scale: float | None) -> Precision:
@@ -259,10 +279,10 @@ def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
     return seed
 
 
-def _emulation(
-    launch: Launch, clock_s: Callable[[], float], sleep_s: Callable[[float], None]
-) -> Emulation | None:
-    if launch.emulate is None:
-        return None
-    model = ClusterModel.load(launch.emulate)
-    return Emulation(model, rank=launch.rank, clock_s=clock_s, sleep_s=sleep_s)
+def _pace(name: PlaneName, member: _Member, clock_s: Callable[[], float]) -> Pace:
+    if member.cluster is None:
+        return OwnPace(clock_s)
+    return Emulation(
+        member.cluster, rank=member.launch.rank, ways=member.ways,
+        collective=name == "allreduce", clock_s=clock_s, sleep_s=member.sleep_s,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.launch.context import Launch
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import NormsInMode
-from paceline.worker.emulation import Emulation
+from paceline.worker.emulation import Pace
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.moments import Moments
@@ -41,7 +41,7 @@ class Parts:
     guards: Guards
     outside: OutsideChanges
     schedules: Schedules
-    emulation: Emulation | None
+    pace: Pace
     norms: NormsInMode = field(default_factory=NormsInMode)
     precision: Precision = PLAIN
     moments: Moments = field(default_factory=Moments)

@@ -30,7 +30,7 @@ class Phases:
 
     def enter(self, phase: Phase) -> None:
         """The worker does ``phase`` from now on."""
-        now_s = self.now_s()
+        now_s = max(self.now_s(), self._since_s)  # an emulated clock may be set back a little
         self._sums_s[self.current] += now_s - self._since_s
         self._since_s = now_s
         if phase != self.current:

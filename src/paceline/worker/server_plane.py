@@ -225,6 +225,7 @@ class ServerPlane:
             scale_patience=training.precision.scale.patience,
             version=training.version,
             progress=training.progress,
+            serving_s=training.serving_s,
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:

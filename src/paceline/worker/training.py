@@ -16,7 +16,8 @@ from paceline.worker.manifest import Trainable
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """``lr_factor`` multiplies every learning rate at each update. ``version``, ``progress``: where the
-    checkpoint stood from which training goes on. ``clock_s``: monotonic."""
+    checkpoint stood from which training goes on. ``clock_s``: monotonic. ``serving_s``: how long one
+    push keeps an emulated server busy."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -28,6 +29,7 @@ class Training:
     precision: Precision = PLAIN
     version: int = 0
     progress: int = 0
+    serving_s: float = 0.0
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:

@@ -37,7 +37,6 @@ class _InHand:
     """The batch that the user has."""
 
     samples: float
-    handed_out_s: float
     stepped: bool = False
 
 
@@ -64,6 +63,7 @@ class TrainingPass:
         self.over = False
         self.at_window_end: Callable[[], None] | None = None
         """To be called once, when the window in hand is decided."""
+        parts.pace.begin()
         parts.plane.open_pass(planned.plan)
         parts.moments.opened(planned.plan.pass_id)
         self._prefetch()
@@ -117,9 +117,10 @@ class TrainingPass:
         if counted > 0:
             self._backward(loss, counted, window)
             window.add(counted, in_hand.samples, loss.item())
-        self._hold(in_hand)
+        self._parts.phases.enter("forward")
+        self._parts.pace.hold()
         if not window.complete:
-            self._parts.phases.enter("user")
+            self._to_user()
             return pending(self._parts.plane.position().version, window.window.scale)
         outcome = self._exchange(window)
         return StepResult(
@@ -151,6 +152,8 @@ class TrainingPass:
         parts.phases.enter("wait")
         with parts.guards:  # others may have updates to share with this worker
             window = parts.plane.next_window()
+        if window is not None:
+            window = parts.pace.started(window)
         parts.outside.note()
         parts.schedules.advance_to(parts.plane.position().progress)
         parts.phases.take()
@@ -182,7 +185,7 @@ class TrainingPass:
         phases = self._parts.phases
         moved = on_device(batch, self._parts.device)
         phases.enter("forward")
-        self._in_hand = _InHand(samples=samples_in(batch), handed_out_s=phases.now_s())
+        self._in_hand = _InHand(samples=samples_in(batch))
         return moved
 
     def _take_back(self) -> None:
@@ -191,6 +194,7 @@ class TrainingPass:
             self.skipped += 1
         self._in_hand = None
         self._parts.phases.enter("data")
+        self._parts.pace.enter()
 
     def _backward(self, loss: torch.Tensor, weight: float, window: OpenWindow) -> None:
         self._parts.phases.enter("backward")
@@ -201,10 +205,9 @@ class TrainingPass:
         (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
         window.spoiled = spoiled
 
-    def _hold(self, in_hand: _InHand) -> None:
-        if self._parts.emulation is not None:
-            self._parts.phases.enter("forward")
-            self._parts.emulation.hold(in_hand.handed_out_s)
+    def _to_user(self) -> None:
+        self._parts.phases.enter("user")
+        self._parts.pace.leave()
 
     def _end_window(self) -> None:
         """Exchange the window unless ``step`` did: its last batch was skipped, or never came."""
@@ -221,12 +224,14 @@ class TrainingPass:
         parts.phases.enter("exchange")
         contribution = window.contribution(stop=self.stop, total=self._total)
         parts.moments.computed(contribution)
+        parts.pace.push()
         try:
             with parts.guards:
                 outcome = parts.plane.exchange(contribution)
         except StoppedError:
             self.over = True
             raise
+        parts.pace.decided(outcome)
         parts.outside.note()
         self._record(window, outcome)
         parts.schedules.advance_to(outcome.progress)
@@ -248,7 +253,7 @@ class TrainingPass:
             weight=window.weight,
             loss=loss,
         )
-        self._parts.phases.enter("user")
+        self._to_user()
         journal.watch(loss, self._parts.optimizer)
 
     def _prefetch(self) -> None:
