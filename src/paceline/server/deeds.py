@@ -216,7 +216,8 @@ class Deeds:
     def _as_ordered(self, order: events.Update) -> Update:
         seats = [self._seats[rank] for rank in order.ranks]
         parts = [_part(seat) for seat in seats if seat.push and seat.push.weight > 0]
-        return Update(parts=parts, divisor=order.divisor, lr_scale=order.lr_scale)
+        rate = max((seat.push.rate for seat in seats if seat.push), default=1.0)  # they are equal
+        return Update(parts=parts, divisor=order.divisor, lr_scale=order.lr_scale * rate)
 
     def _drop(self, order: events.Drop) -> None:
         seat = self._seats[order.rank]

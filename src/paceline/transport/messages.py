@@ -291,7 +291,8 @@ class Push(Message, frozen=True, kw_only=True):
     optimizer groups' hyper-parameters if they changed since the last push, else None.
     ``bad``: name of the first parameter with a non-finite gradient, or "" if all are finite.
     ``norm``: of the gradient as it lies there; inf if its square overflowed.
-    ``total``: set when the worker has learned where a stream ends.
+    ``total``: set when the worker has learned where a stream ends. ``rate``: learning rates are
+    multiplied by it in the update that the push is in (warm-up).
     """
 
     weight: float
@@ -302,6 +303,7 @@ class Push(Message, frozen=True, kw_only=True):
     stop: bool
     total: int | None
     groups: list[dict[str, Any]] | None
+    rate: float = 1.0
 
 
 class Filled(Message, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ class ServerPlane:
         self._joint = is_joint(training.strategy)
         self.together = is_dealt(training.strategy)
         self._plan: PassPlan | None = None
+        self._window = 1
         self._scale = training.precision.scale.value
         self._leases: list[int] = []
         self._next: Started | None = None
@@ -74,7 +75,6 @@ class ServerPlane:
         )  # fmt: skip
         self._buffer = self._gradients.buffer
         self._own = own_gradient(training, self._gradients.views, session.world_size)
-        self._position = Position(version=training.version, progress=training.progress)
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
@@ -95,6 +95,7 @@ class ServerPlane:
 
     def open_pass(self, plan: PassPlan) -> None:
         self._plan = plan
+        self._window = plan.window
         self._leases = []
         self._request_pass(plan, plan.depth)
 
@@ -239,9 +240,7 @@ class ServerPlane:
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
-        window = 1 if self._plan is None else self._plan.window
-        factor = self._training.rate_factor(self._position.progress, window)
-        groups = hyperparameters(self._training.optimizer, lr_factor=factor)
+        groups = hyperparameters(self._training.optimizer, lr_factor=self._training.lr_factor)
         return self._own.servers(groups)
 
     def _request_pass(self, plan: PassPlan, depth: int) -> None:
@@ -269,6 +268,7 @@ class ServerPlane:
             stop=contribution.stop,
             total=contribution.total,
             groups=self._changed_groups(),
+            rate=self._training.warm_up.factor(self._position.progress, self._window),
         )
         return self._own.refined(push)
 
