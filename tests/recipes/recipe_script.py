@@ -32,9 +32,43 @@ def train(cell: Cell, out: Path) -> None:
         torch.save(found, out / f"{cell.name}.pt")
 
 
+def resume(cell: Cell, out: Path) -> None:
+    """Two epochs from a checkpoint on, twice: what each ended with."""
+    model, optimizer, loader = build(cell)
+    ends, own = [], []
+    with paceline.Worker(
+        model, optimizer, strategy=cell.strategy, recipe=f"stable:{WARMUP}"
+    ) as worker:
+        for _ in range(2):
+            for _ in range(EPOCHS):
+                for inputs, targets in worker.batches(loader):
+                    worker.step(nn.functional.cross_entropy(worker(inputs), targets))
+            ends.append({name: p.detach().clone() for name, p in model.named_parameters()})
+            if len(ends) == 1:
+                worker.save(out / f"saved-{cell.name}")
+                own.append(own_momentum(optimizer))
+        worker.load(out / f"saved-{cell.name}")
+        own.append(own_momentum(optimizer))
+        for _ in range(EPOCHS):
+            for inputs, targets in worker.batches(loader):
+                worker.step(nn.functional.cross_entropy(worker(inputs), targets))
+        ends.append({name: p.detach().clone() for name, p in model.named_parameters()})
+        rank = worker.rank
+    torch.save({"ends": ends, "own": own}, out / f"resumed-{cell.name}-{rank}.pt")
+
+
+def own_momentum(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Of this rank, once the worker has shown it."""
+    states = optimizer.state_dict()["state"].values()
+    return [state["momentum_buffer"].clone() for state in states]
+
+
 def main() -> None:
+    out = Path(sys.argv[1])
     for cell in [*JOINT, *APART]:
-        train(cell, Path(sys.argv[1]))
+        train(cell, out)
+    for cell in (JOINT[0], JOINT[2], APART[0]):
+        resume(cell, out)
 
 
 if __name__ == "__main__":

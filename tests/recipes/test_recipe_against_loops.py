@@ -63,8 +63,9 @@ def test_pushes_by_themselves_are_each_workers_own_momentum_in_the_recorded_orde
     trained: tuple[FinishedRun, Path],
 ) -> None:
     run, out = trained
-    lives = list(histories(read_run(run.out).decisions))[-len(APART) :]
-    for cell, life in zip(APART, lives, strict=True):
+    joint_on_server = [cell for cell in JOINT if cell.strategy != "sync:allreduce"]
+    lives = list(histories(read_run(run.out).decisions))[len(joint_on_server) :]
+    for cell, life in zip(APART, lives, strict=False):
         gap = distance(found(out, cell)["parameters"], apart(cell, WORKERS, life))
         assert gap <= CLOSE, f"{cell.name}: {gap:.1e}"
 
@@ -75,6 +76,21 @@ def test_the_optimizer_ends_with_what_it_would_have_kept_itself(
     by_name = {cell.name: found(trained[1], cell)["state"] for cell in [*JOINT, *APART]}
     assert by_name["async"] == by_name["server"] == ["momentum_buffer"]
     assert by_name["async-adamw"] == by_name["server-adamw"] == ["exp_avg", "exp_avg_sq", "step"]
+
+
+@pytest.mark.parametrize("cell", [JOINT[0], JOINT[2]], ids=lambda cell: cell.name)
+def test_joint_updates_resume_bit_for_bit(trained: tuple[FinishedRun, Path], cell: Cell) -> None:
+    ends = torch.load(trained[1] / f"resumed-{cell.name}-0.pt")["ends"]
+    assert all(torch.equal(ends[1][name], ends[2][name]) for name in ends[1])
+    assert not torch.equal(ends[0]["last.weight"], ends[1]["last.weight"])
+
+
+def test_each_worker_resumes_with_its_own_momentum(trained: tuple[FinishedRun, Path]) -> None:
+    saved = [torch.load(trained[1] / f"resumed-async-{rank}.pt")["own"] for rank in range(WORKERS)]
+    for before, after in saved:
+        assert len(before) == len(after) == 6
+        assert all(map(torch.equal, before, after))
+    assert not torch.equal(saved[0][0][0], saved[1][0][0])
 
 
 def test_the_start_line_says_what_the_recipe_does(trained: tuple[FinishedRun, Path]) -> None:
