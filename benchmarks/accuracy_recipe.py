@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from recipes.cells import EPOCHS, Cell, compared, plan
+from recipes.picture import draw
 from recipes.store import Point, Store
 from recipes.table import tables
 from rich.console import Console
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="pairs (default 10)")
     parser.add_argument("--only", default="", help="cells whose description holds this")
     parser.add_argument("--table", action="store_true", help="train nothing")
+    parser.add_argument("--picture", type=Path, help="draw the curves into this file (SVG)")
     parser.add_argument("--store", type=Path, default=HERE / "results" / "recipes.jsonl")
     args = parser.parse_args()
 
@@ -45,7 +47,9 @@ def main() -> None:
             console.print("stopped; what was finished is stored", style="dim")
     for table in tables(store, compared(args.seeds), args.seeds):
         console.print(table)
-    missing = [cell for cell in plan(store.picked, args.seeds) if cell not in store]
+    if args.picture is not None:
+        draw(store, compared(args.seeds), args.picture)
+    missing = [c for c in dict.fromkeys(plan(store.picked, args.seeds)) if c not in store]
     if missing:
         console.print(f"{len(missing)} cells are missing, first: {said(missing[0])}", style="dim")
 

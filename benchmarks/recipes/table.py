@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from statistics import mean
 
 from rich.table import Table
@@ -31,14 +32,15 @@ def _table(store: Store, settings: list[Setting], seeds: int, real: bool) -> Tab
     table = Table(title=title, title_justify="left")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name == "strategy" else "right")
-    baseline = {cell.seed: cell for cell in _cells(store, first, real)}
+    baseline = {cell.seed: cell for cell in cells_of(store, first, real)}
     for setting in settings:
-        if cells := _cells(store, setting, real):
+        if cells := cells_of(store, setting, real):
             table.add_row(setting.strategy, *_row(store, cells, baseline, seeds))
     return table
 
 
-def _cells(store: Store, setting: Setting, real: bool) -> list[Cell]:
+def cells_of(store: Store, setting: Setting, real: bool = False) -> list[Cell]:
+    """What is stored of ``setting`` at the learning rate that was picked, by seed."""
     lr = store.picked(source_of_rate(setting))
     return [] if lr is None else store.seeds(setting, lr, real=real)
 
@@ -52,7 +54,7 @@ def _row(store: Store, cells: list[Cell], baseline: dict[int, Cell], seeds: int)
         f"{len(cells)} of {seeds}" if len(cells) < seeds else str(len(cells)),
     ]
     pairs = [(cell, baseline[cell.seed]) for cell in cells if cell.seed in baseline]
-    if not pairs:
+    if not pairs or -inf in scores:
         return [*said, "", f"{mean(scores):.{digits}f}", "", "", ""]
     times = [store.curve(one)[-1].time_s / store.curve(other)[-1].time_s for one, other in pairs]
     lost = [store.final(other) - store.final(one) for one, other in pairs]
