@@ -82,6 +82,7 @@ def trained(cell: Cell) -> list[Point]:
             "--recipe", setting.recipe, "--seed", str(cell.seed), "--threads", "1",
             str(SCRIPT), setting.task, "--lr", str(cell.lr), "--epochs", str(EPOCHS[setting.task]),
             *(["--held-out"] if cell.held_out else []),
+            *(["--optimizer", setting.optimizer] if setting.optimizer else []),
         ]  # fmt: skip
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode == 130:
@@ -99,10 +100,8 @@ def said(cell: Cell) -> str:
     setting = cell.setting
     how = "real" if cell.real else "virtual"
     data = "held-out" if cell.held_out else "test"
-    return (
-        f"{setting.task} {setting.cluster} {setting.recipe} {setting.strategy} lr {cell.lr:g} "
-        f"seed {cell.seed} {data} {how}"
-    )
+    words = (setting.task, setting.cluster, setting.recipe, setting.strategy, setting.optimizer)
+    return f"{' '.join(filter(None, words))} lr {cell.lr:g} seed {cell.seed} {data} {how}"
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ def _table(store: Store, settings: list[Setting], seeds: int, real: bool) -> Tab
     baseline = {cell.seed: cell for cell in cells_of(store, first, real)}
     for setting in settings:
         if cells := cells_of(store, setting, real):
-            table.add_row(setting.strategy, *_row(store, cells, baseline, seeds))
+            name = " ".join([setting.strategy, setting.optimizer]).strip()
+            table.add_row(name, *_row(store, cells, baseline, seeds))
     return table
 
 

@@ -23,6 +23,7 @@ import paceline
 
 HELD_OUT = 5000
 CONTEXT = 32
+NADAM = partial(torch.optim.NAdam, weight_decay=1e-2, decoupled_weight_decay=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +45,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--samples", type=int, help="Train on the first so many only.")
     parser.add_argument("--held-out", action="store_true", help="Score on training data kept back.")
+    parser.add_argument("--optimizer", choices=["nadam"], help="Another than the task's own.")
     args = parser.parse_args()
 
     task = (fashion if args.task == "fashion" else text)(args.held_out, args.samples)
     train = DataLoader(task.train, batch_size=task.batch, shuffle=True)
     test = DataLoader(task.test, batch_size=500)
-    optimizer = task.optimizer(task.model.parameters(), lr=args.lr)
+    make = NADAM if args.optimizer == "nadam" else task.optimizer
+    optimizer = make(task.model.parameters(), lr=args.lr)
     worker = paceline.Worker(task.model, optimizer)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * len(train))
     worker.scheduler(cosine)
