@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,6 +240,20 @@ def test_nesterov_and_dampening_contradict() -> None:
     with pytest.raises(UsageError, match=r"recipe='stable' and dampening=0\.5"):
         paceline.Worker(model, optimizer, recipe="stable")
     assert not optimizer.param_groups[0]["nesterov"]
+
+
+def test_a_run_may_be_resumed_under_the_other_recipe(tmp_path: Path) -> None:
+    for first, second in (("plain", "stable"), ("stable", "plain")):
+        for recipe in (first, second):
+            model = nn.Linear(3, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            with paceline.Worker(model, optimizer, recipe=recipe) as worker:
+                if recipe == second:
+                    worker.load(tmp_path / first)
+                worker.scheduler(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
+                assert optimizer.param_groups[0]["nesterov"] is (recipe == "stable")
+                if recipe == first:
+                    worker.save(tmp_path / first)
 
 
 def test_plain_alters_nothing_and_stable_says_nesterov_in_the_optimizer() -> None:

@@ -31,6 +31,7 @@ from paceline.worker.trees import Tensors, flatten, unflatten
 MODEL = "model.safetensors"
 STATE = "state.safetensors"
 ORDER = "order.msgpack"
+_OF_RECIPES = ("nesterov",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,10 +163,12 @@ def put_into(
 
 
 def put_groups(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
-    """Give the optimizer's groups the hyper-parameters in ``checkpoint``."""
+    """Give the optimizer's groups the hyper-parameters in ``checkpoint``, not what recipes decide."""
     saved = checkpoint.body["optimizer"]["groups"]
     for group, own in zip(optimizer.param_groups, saved, strict=True):
         for key, value in own.items():
+            if key in _OF_RECIPES:
+                continue
             if isinstance(group.get(key), torch.Tensor):
                 group[key].fill_(value)
             else:
