@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 PICK_SEED = 100
+CONFIRMED = (1, 2, 3)
+"""After these stages one more seed is trained on real processes."""
 CLUSTERS = {
     "hiccups-8": "count = 8\n",
     "straggler-8": "count = 8\n[[stragglers]]\nrank = 3\nfactor = 4.0\n",
@@ -81,14 +83,14 @@ def source_of_rate(setting: Setting) -> Setting:
 
 def plan(picked: Picked, seeds: int) -> Iterator[Cell]:
     """All cells whose rates are known, the most important first."""
-    for settings, first, last in _stages(seeds):
+    for number, (settings, first, last) in enumerate(_stages(seeds)):
         for setting in settings:
             yield from picking(source_of_rate(setting)) if first == 0 else ()
         for seed in range(first, last):
-            for setting in settings:
-                if (lr := picked(source_of_rate(setting))) is not None:
-                    yield Cell(setting=setting, lr=lr, seed=seed)
-    yield from _confirmed(picked)
+            yield from _with_rates(settings, picked, seed=seed)
+        if number in CONFIRMED:
+            headline = _group("fashion", ["sync", "ssp:3"])
+            yield from _with_rates(headline, picked, seed=CONFIRMED.index(number), real=True)
 
 
 def compared(seeds: int) -> list[list[Setting]]:
@@ -118,11 +120,12 @@ def _stages(seeds: int) -> Iterator[tuple[list[Setting], int, int]]:
     yield reading, few, seeds
 
 
-def _confirmed(picked: Picked) -> Iterator[Cell]:
-    for seed in range(3):
-        for setting in _group("fashion", ["sync", "ssp:3"]):
-            if (lr := picked(setting)) is not None:
-                yield Cell(setting=setting, lr=lr, seed=seed, real=True)
+def _with_rates(
+    settings: list[Setting], picked: Picked, *, seed: int, real: bool = False
+) -> Iterator[Cell]:
+    for setting in settings:
+        if (lr := picked(source_of_rate(setting))) is not None:
+            yield Cell(setting=setting, lr=lr, seed=seed, real=real)
 
 
 def _group(task: str, strategies: list[str], **others: str) -> list[Setting]:

@@ -147,6 +147,15 @@ def test_a_window_that_is_not_finite_reaches_neither_momentum_nor_limit() -> Non
     assert worker.pushed == 2.0 + 0.5 * (0.5 * 2.0 + 2.0)
 
 
+def test_a_window_that_used_no_parameter_is_pushed_as_it_is() -> None:
+    worker = Pushing(momentum=0.5)
+    push = Push(
+        weight=3.0, unit=4.0, used=b"\0\0", bad="", norm=0.0, stop=False, total=None, groups=None
+    )
+    assert worker.own.refined(push).norm == 0
+    assert worker.decide(applied=True) == 0
+
+
 def test_what_the_server_could_not_apply_is_forgotten() -> None:
     worker = Pushing(momentum=0.5)
     worker.push(2.0)

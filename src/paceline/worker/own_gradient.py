@@ -145,5 +145,5 @@ def _clipped(norm: float, limit: float | None) -> float:
 
 def _scale(gradients: list[torch.Tensor], *factors: float) -> None:
     for factor in factors:
-        if factor != 1:
+        if factor != 1 and gradients:
             torch._foreach_mul_(gradients, factor)
