@@ -101,8 +101,8 @@ def compared(seeds: int) -> list[list[Setting]]:
 
 def _stages(seeds: int) -> Iterator[tuple[list[Setting], int, int]]:
     """(settings, first seed, end of seeds): few seeds of everything before many of anything."""
-    few = min(seeds, 3)
-    yield _group("fashion", ["sync", "ssp:3"]), 0, few
+    few = min(seeds, 2)
+    yield _group("fashion", ["sync", "ssp:3"]), 0, 1
     reading = [
         *_group("text", ["sync", "ssp:3", "async"]),
         *_group("text", ["sync"], optimizer="nadam"),
