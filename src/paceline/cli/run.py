@@ -43,7 +43,7 @@ Exit codes:
     help="Whose batches its statistics are of.",
 )
 @click.option(
-    "--recipe", metavar="WORD", help="plain, or stable: what is done about stale gradients."
+    "--recipe", metavar="WORD", help="plain, or stable: what is done about old gradients."
 )
 @click.option(
     "--evict-after",
