@@ -79,7 +79,7 @@ def trained(cell: Cell) -> list[Point]:
             sys.executable, "-m", "paceline.cli", "run", "--quiet", "--out", str(out),
             "--emulate" if cell.real else "--virtual", str(cluster), "-n", str(setting.workers),
             "--strategy", setting.strategy if setting.strategy != "sync" else "sync:server",
-            "--recipe", setting.recipe, "--seed", str(cell.seed), "--threads", "1",
+            "--recipe", setting.recipe_word, "--seed", str(cell.seed), "--threads", "1",
             str(SCRIPT), setting.task, "--lr", str(cell.lr), "--epochs", str(EPOCHS[setting.task]),
             *(["--held-out"] if cell.held_out else []),
             *(["--optimizer", setting.optimizer] if setting.optimizer else []),
