@@ -72,7 +72,7 @@ def apart(cell: Cell, workers: int, history: History) -> Parameters:
     group = optimizer.param_groups[0]
     rate, progress, read = group["lr"], 0, epochs(cell)
     clips = [Clip(cell.clip_norm) for _ in range(workers)]
-    kept: list[dict[int, torch.Tensor]] = [{} for _ in range(workers)]
+    kept: list[dict[int, Any]] = [{} for _ in range(workers)]
     weights = [4.0 * cell.accumulate] * workers
     running: dict[int, tuple[Parameters, list[Batch], float]] = {}
     for event, rank, number, batches in history:
@@ -96,7 +96,7 @@ def apart(cell: Cell, workers: int, history: History) -> Parameters:
 
 
 def pushed(
-    cell: Cell, place: int, g: torch.Tensor, held: torch.Tensor, kept: dict[int, torch.Tensor]
+    cell: Cell, place: int, g: torch.Tensor, held: torch.Tensor, kept: dict[int, Any]
 ) -> torch.Tensor:
     """The gradient and the worker's own momentum, in Nesterov's form."""
     if cell.optimizer == "RMSprop":
@@ -106,8 +106,9 @@ def pushed(
     if cell.optimizer == "SGD":
         kept[place] = cell.hyper["momentum"] * kept.get(place, torch.zeros_like(g)) + g
         return g + cell.hyper["momentum"] * kept[place]
-    kept[place] = 0.9 * kept.get(place, g) + 0.1 * g
-    return 0.9 * kept[place] + 0.1 * g
+    before, count = kept.get(place, (torch.zeros_like(g), 0))
+    kept[place] = 0.9 * before + 0.1 * g, count + 1
+    return (0.9 * kept[place][0] + 0.1 * g) / (1 - 0.9 ** (count + 2))
 
 
 def _leave_to_workers(cell: Cell, optimizer: torch.optim.Optimizer, workers: int) -> None:

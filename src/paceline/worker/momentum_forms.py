@@ -7,7 +7,7 @@ what this worker is about to add itself. Knows neither windows nor messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,19 +17,22 @@ Group = Mapping[str, Any]
 
 
 class MomentumForm(Protocol):
-    """``key``: where torch's optimizer keeps it. ``whole``: that is all the state which the optimizer has."""
+    """``key``: where torch's optimizer keeps it. ``whole``: that is all the state which the optimizer has.
+    ``counted``: it depends on how many gradients were taken in.
+    """
 
     key: str
     whole: bool
+    counted: bool
 
     def decay(self, gradients: Tensors, parameters: Tensors, group: Group) -> None:
         """What torch's optimizer does to gradients first: sign, and decay that goes through them."""
 
-    def begin(self, gradient: torch.Tensor) -> torch.Tensor:
-        """What is kept before the first ``gradient`` is taken in."""
+    def turn(self, gradients: Tensors, kept: Tensors, counts: Sequence[int], group: Group) -> None:
+        """In place: ``kept`` (zeros at first) takes the ``gradients`` in, they become what is pushed.
 
-    def turn(self, gradients: Tensors, kept: Tensors, group: Group) -> None:
-        """In place: ``kept`` takes the ``gradients`` in, they become what is pushed."""
+        ``counts``: how many each has taken in then.
+        """
 
     def left(self, group: dict[str, Any], workers: int) -> dict[str, Any]:
         """The hyper-parameters of the server's optimizer, which gets all ``workers``' pushes."""
@@ -43,14 +46,12 @@ class SGDMomentum:
 
     key = "momentum_buffer"
     whole = True
+    counted = False
 
     def decay(self, gradients: Tensors, parameters: Tensors, group: Group) -> None:
         _decay(gradients, parameters, group)
 
-    def begin(self, gradient: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(gradient)
-
-    def turn(self, gradients: Tensors, kept: Tensors, group: Group) -> None:
+    def turn(self, gradients: Tensors, kept: Tensors, counts: Sequence[int], group: Group) -> None:
         if group["momentum"]:
             torch._foreach_mul_(kept, group["momentum"])
             torch._foreach_add_(kept, gradients)
@@ -61,16 +62,18 @@ class SGDMomentum:
 
 
 class AdamMomentum:
-    """``m <- b1 m + (1 - b1) g``, pushed: ``b1 m + (1 - b1) g``; the server divides by the root of the
-    second moment of what all workers push, with ``b2 ** (1 / workers)`` as it gets so many a round.
+    """``m <- b1 m + (1 - b1) g``, pushed: ``(b1 m + (1 - b1) g) / (1 - b1 ** (k + 1))`` (k: how many it
+    has taken in); the server divides by the root of the second moment of what all workers push, with
+    ``b2 ** (1 / workers)`` as it gets so many a round.
 
-    A second moment needs many gradients and suffers little from delay: it is shared. The mean begins
-    at the first gradient, so that nothing is to be corrected for its beginning. ``decoupled``: the
-    class's weights decay beside the gradient, unless a group says otherwise.
+    A second moment needs many gradients and suffers little from delay: it is shared. The correction is
+    Adam's own, for the numerator of Nesterov's form. ``decoupled``: the class's weights decay beside
+    the gradient, unless a group says otherwise.
     """
 
     key = "exp_avg"
     whole = False
+    counted = True
 
     def __init__(self, *, decoupled: bool) -> None:
         self._decoupled = decoupled
@@ -79,13 +82,11 @@ class AdamMomentum:
         if not self._decays_beside(group):
             _decay(gradients, parameters, group)
 
-    def begin(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient.clone()
-
-    def turn(self, gradients: Tensors, kept: Tensors, group: Group) -> None:
+    def turn(self, gradients: Tensors, kept: Tensors, counts: Sequence[int], group: Group) -> None:
         first = float(group["betas"][0])
         torch._foreach_lerp_(kept, gradients, 1 - first)
         torch._foreach_lerp_(gradients, kept, first)
+        torch._foreach_div_(gradients, [1 - first ** (count + 1) for count in counts])
 
     def left(self, group: dict[str, Any], workers: int) -> dict[str, Any]:
         betas = [0.0, float(group["betas"][1]) ** (1 / workers)]

@@ -15,6 +15,9 @@ import torch
 from paceline.worker.manifest import Trainable
 from paceline.worker.momentum_forms import MomentumForm
 
+COUNT = "own_step"
+"""In an optimizer's state, beside its own keys: how many gradients this worker has taken in."""
+
 
 class OwnMomentum:
     """Turns this worker's gradients (``views``, in the order of ``trainables``) into what it pushes.
@@ -36,10 +39,9 @@ class OwnMomentum:
         self._trainables = trainables
         self._views = views
         self._workers = workers
-        self._kept = [
-            _held(optimizer.state.get(one.parameter, {}).get(form.key), view)
-            for one, view in zip(trainables, views, strict=True)
-        ]
+        states = [optimizer.state.get(one.parameter, {}) for one in trainables]
+        self._kept = [_copy(s.get(form.key), v) for s, v in zip(states, views, strict=True)]
+        self._counts = [_count(state, form.key) for state in states]
 
     @torch.no_grad()
     def turn(self, used: bytes) -> None:
@@ -55,19 +57,19 @@ class OwnMomentum:
 
     def forget(self) -> None:
         """Begin again: what was pushed last was not applied."""
-        self._kept = [None] * len(self._kept)
+        self._kept = [torch.zeros_like(view) for view in self._views]
+        self._counts = [0] * len(self._views)
 
     def show(self) -> None:
         """Let the optimizer hold it, as if it had stepped by itself."""
-        for one, kept in zip(self._trainables, self._kept, strict=True):
-            if kept is not None:
+        for place, one in enumerate(self._trainables):
+            if own := self._state(place):
                 state = self._optimizer.state.get(one.parameter, {})
-                self._optimizer.state[one.parameter] = {**state, self._form.key: kept}
+                self._optimizer.state[one.parameter] = {**state, **own}
 
     def state(self) -> dict[str, dict[str, Any]]:
         """By parameter name, as the optimizer would hold it."""
-        pairs = zip(self._trainables, self._kept, strict=True)
-        return {one.name: {self._form.key: kept} for one, kept in pairs if kept is not None}
+        return {one.name: self._state(place) for place, one in enumerate(self._trainables)}
 
     def servers(self, group: dict[str, Any]) -> dict[str, Any]:
         """What is done here is not done there."""
@@ -77,14 +79,23 @@ class OwnMomentum:
         gradients = [self._views[place] for place in places]
         parameters: list[torch.Tensor] = [self._trainables[place].parameter for place in places]
         self._form.decay(gradients, parameters, group)
-        self._form.turn(gradients, [self._kept_at(place) for place in places], group)
+        for place in places:
+            self._counts[place] += 1
+        kept, counts = [self._kept[p] for p in places], [self._counts[p] for p in places]
+        self._form.turn(gradients, kept, counts, group)
 
-    def _kept_at(self, place: int) -> torch.Tensor:
-        kept = self._kept[place]
-        if kept is None:
-            kept = self._kept[place] = self._form.begin(self._views[place])
-        return kept
+    def _state(self, place: int) -> dict[str, Any]:
+        count = self._counts[place]
+        if count == 0:
+            return {}
+        counted = {COUNT: count} if self._form.counted else {}
+        return {self._form.key: self._kept[place], **counted}
 
 
-def _held(state: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
-    return None if state is None else torch.empty_like(like).copy_(state)
+def _count(state: Mapping[str, Any], key: str) -> int:
+    """How many gradients are in what an optimizer holds: its own steps, if it is not ours."""
+    return int(state.get(COUNT, state.get("step", 1))) if key in state else 0
+
+
+def _copy(state: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(like) if state is None else torch.empty_like(like).copy_(state)

@@ -78,8 +78,10 @@ class Checkpoint:
 
     def state_of(self, name: str, rank: int) -> dict[str, Any]:
         """Of the optimizer, for the parameter ``name``: all ranks', and what ``rank`` has of its own."""
-        own = self._own(rank).get("optimizer", {})
-        return {**self.state.get(name, {}), **own.get(name, {})}
+        owned = {one: self._own(one).get("optimizer", {}).get(name, {}) for one in self.ranks}
+        apart = {key for own in owned.values() for key in own}
+        shared = {key: v for key, v in self.state.get(name, {}).items() if key not in apart}
+        return {**shared, **owned.get(rank, {})}
 
     def _own(self, rank: int) -> Mapping[str, Any]:
         own: Mapping[str, Any] = self.ranks.get(rank, {}).get("own", {})
