@@ -104,7 +104,8 @@ def plan(picked: Picked, seeds: int) -> Iterator[Cell]:
 def compared(seeds: int) -> list[list[Setting]]:
     """The settings that make one table each, in which sync comes first."""
     groups = [settings for settings, first, _ in _stages(seeds) if first == 0]
-    return [one for one in groups if not any(set(one) < set(other) for other in groups)]
+    whole = [one for one in groups if not any(set(one) < set(other) for other in groups)]
+    return sorted(whole, key=lambda one: (one[0].task, one[0].cluster, one[0].recipe != "stable"))
 
 
 def _stages(seeds: int) -> Iterator[tuple[list[Setting], int, int]]:

@@ -67,7 +67,7 @@ def _row(store: Store, cells: list[Cell], baseline: dict[int, Cell], seeds: int)
         *said,
         f"{mean(times):.3f}",
         f"{mean(scores):.{digits}f}",
-        f"{mean(lost):+.{digits}f} +- {error:.{digits}f}",
-        f"{upper_bound(lost):.{digits}f}",
+        f"{mean(lost):+.{digits}f}" + (f" +- {error:.{digits}f}" if len(lost) > 1 else ""),
+        f"{upper_bound(lost):.{digits}f}" if len(lost) > 1 else "",
         f"{reached / needed:.3f}",
     ]
