@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench bench-predict clean
+.PHONY: demo test test-full lint bench bench-accuracy bench-predict clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,6 +33,9 @@ bench-predict: $(VENV)/.installed  ## simulated against real runs, about 10 minu
 
 bench: $(VENV)/.installed  ## speed and size against peers, about 10 minutes; ARGS="--only B --quick", see ARGS=--help
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-accuracy: $(VENV)/.installed  ## what ssp and async lose under recipe="stable"; hours in all, goes on where it was, see ARGS=--help
+	$(BIN)/python benchmarks/accuracy_recipe.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

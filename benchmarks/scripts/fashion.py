@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ def main() -> None:
     worker.close()
 
 
+@cache  # virtual workers are in one process
 def images(name: str, count: int | None = None) -> TensorDataset:
     """The first ``count`` images (float32, normalised, count x 1 x 28 x 28) and their labels."""
     with gzip.open(DATA / f"{name}-images-idx3-ubyte.gz") as file:

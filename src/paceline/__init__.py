@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from paceline.launch.context import Launch, current_launch
+    from paceline.recipes import Plain, Stable
     from paceline.strategies import SSP, Async, Backup, Sync, parse_strategy
     from paceline.worker.options import Runtime
     from paceline.worker.results import StepResult
@@ -42,6 +43,8 @@ _HOMES = {
     "SSP": "paceline.strategies",
     "Async": "paceline.strategies",
     "parse_strategy": "paceline.strategies",
+    "Plain": "paceline.recipes",
+    "Stable": "paceline.recipes",
     "PacelineError": "paceline.errors",
     "UsageError": "paceline.errors",
     "ConsistencyError": "paceline.errors",
@@ -68,8 +71,10 @@ __all__ = [
     "PacelineError",
     "PeerFailedError",
     "PeerLostError",
+    "Plain",
     "Runtime",
     "ServerLostError",
+    "Stable",
     "StepResult",
     "StoppedError",
     "Sync",

@@ -62,7 +62,7 @@ def main() -> None:
     for _ in range(kills):
         torn += kill_one(directory, stream)
         model, optimizer = build()
-        snapshot.put_into(snapshot.read(directory), model, optimizer)
+        snapshot.put_into(snapshot.read(directory), model, optimizer, rank=0)
     print(f"{kills} kills, {torn} in the midst of writing, always a whole checkpoint")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,14 @@ def test_ctrl_c_between_runs_keeps_what_was_finished(plan):
     done = carry_out(plan, None, pretend, tell)
     assert done.interrupted
     assert len(done.runs) == 1
+
+
+def test_every_run_has_the_same_recipe(plan):
+    for recipe, overrides in ((None, {}), ("stable", {"recipe": "stable"})):
+        chosen = replace(plan, recipe=recipe)
+        assert all(chosen.request(cell).overrides == overrides for cell in chosen.cells())
+    with pytest.raises(UsageError, match="recipe"):
+        carry_out(replace(plan, recipe="stabel"), None, pretend, lambda _: None)
 
 
 def test_seeds_that_change_nothing_are_an_error_that_says_why(plan):

@@ -34,6 +34,7 @@ Exit codes:
 @click.option("--strategies", default="sync,async,ssp:3", show_default=True, metavar="WORDS")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--target", metavar="NAME=VALUE", help="Time until a logged metric reaches it.")
+@click.option("--recipe", metavar="WORD", help="Of every run: plain, or stable (docs/recipes.md).")
 @click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")
 @click.option(
     "--virtual", type=Path, metavar="FILE", help="Train in the simulated time of a cluster.toml."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-OVERRIDES = ("accumulate", "clip_norm", "precision", "batch_norm", "evict_after_s")
+OVERRIDES = ("accumulate", "clip_norm", "precision", "batch_norm", "recipe", "evict_after_s")
 EPILOG = """
 \b
 Example:
@@ -41,6 +41,9 @@ Exit codes:
     "--batch-norm",
     type=click.Choice(["local", "sync", "freeze"]),
     help="Whose batches its statistics are of.",
+)
+@click.option(
+    "--recipe", metavar="WORD", help="plain, or stable: what is done about old gradients."
 )
 @click.option(
     "--evict-after",

@@ -30,7 +30,8 @@ LOG_LINES_SHOWN = 15
 class Plan:
     """What to compare. ``seeds``: how many, from 0. ``out``: holds a directory and a log a run.
 
-    ``emulate``, ``virtual``: as in :class:`~paceline.launch.request.RunRequest`.
+    ``emulate``, ``virtual``: as in :class:`~paceline.launch.request.RunRequest`. ``recipe``: of every
+    run; None for the script's.
     """
 
     script: Path
@@ -41,6 +42,7 @@ class Plan:
     emulate: Path | None
     out: Path
     virtual: Path | None = None
+    recipe: str | None = None
 
     def cells(self) -> Iterator[Cell]:
         """Every run, in the order in which they are carried out."""
@@ -61,6 +63,7 @@ class Plan:
             args=self.args,
             workers=cell.workers,
             strategy=cell.strategy,
+            overrides={} if self.recipe is None else {"recipe": self.recipe},
             emulate=self.emulate,
             virtual=self.virtual,
             out=self.out / cell.name,

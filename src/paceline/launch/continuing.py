@@ -12,7 +12,15 @@ from typing import Any
 from paceline import checkpoints
 from paceline.errors import UsageError
 
-_AS_IT_WAS = ("strategy", "accumulate", "clip_norm", "precision", "batch_norm", "evict_after_s")
+_AS_IT_WAS = (
+    "strategy",
+    "accumulate",
+    "clip_norm",
+    "precision",
+    "batch_norm",
+    "evict_after_s",
+    "recipe",
+)
 
 
 def continued(options: dict[str, Any]) -> dict[str, Any]:

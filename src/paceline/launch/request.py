@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError, bad_value
+from paceline.recipes import parse_recipe
 from paceline.simulate.cluster import ClusterModel
 from paceline.strategies import Backup, parse_strategy
 
@@ -80,6 +81,7 @@ def checked(request: RunRequest) -> RunRequest:
             "only counts it. Choose one."
         )
     _check_emulation(request.emulate or request.virtual, request.workers)
+    parse_recipe(request.overrides.get("recipe", "plain"))
     if request.strategy is None:
         return request
     strategy = parse_strategy(request.strategy)

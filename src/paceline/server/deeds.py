@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline import events
+from paceline.gradients.norm_limit import NormLimit
 from paceline.policy import Coordinator
 from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
@@ -32,6 +33,7 @@ class Deeds:
 
     ``pull(rank)``: feeds the policy a Pull of ``rank``. ``wake()``: to be called at the times that
     it asks for. ``late``: each rank's pushes that came too late for their round.
+    ``limit``: on the norm of each update's gradient.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Deeds:
         pull: Callable[[int], None],
         shard: Shard,
         versions: Versions,
-        clip_norm: float | None,
+        limit: NormLimit,
         seats: dict[int, Seat],
         group: Group,
         loop: Loop,
@@ -52,7 +54,7 @@ class Deeds:
         self._coordinator = coordinator
         self._shard = shard
         self._versions = versions
-        self._clip_norm = clip_norm
+        self._limit = limit
         self._seats = seats
         self._group = group
         self._loop = loop
@@ -180,7 +182,7 @@ class Deeds:
         for rank in order.ranks:
             self._take_groups(self._seats[rank])
         self._due.append(order)
-        if self._together:
+        if self._together or self._limit.state is not None:  # the next one's limit depends on it
             self._apply_due()
         else:
             self._loop.when_quiet(self.catch_up)
@@ -196,7 +198,7 @@ class Deeds:
         outcomes = self._shard.apply(
             [self._as_ordered(order) for order in orders],
             source=self._versions.source, target=self._versions.target(room),
-            clip_norm=self._clip_norm,
+            clip_norm=self._limit.now,
         )  # fmt: skip
         if any(outcome.applied for outcome in outcomes):
             self._versions.publish(room)
@@ -204,6 +206,8 @@ class Deeds:
         for order, outcome in zip(orders, outcomes, strict=True):
             verdict = verdict_on(order, outcome, started_s, applied_s)
             self._scales.decided(order.ranks, order.clocks[0], finite=outcome.applied)
+            if outcome.applied:
+                self._limit.feed(outcome.norm)
             for rank, lag in zip(order.ranks, order.lags, strict=True):
                 self._decide(self._seats[rank], verdict, lag)
             self._samples += order.weight
@@ -212,7 +216,8 @@ class Deeds:
     def _as_ordered(self, order: events.Update) -> Update:
         seats = [self._seats[rank] for rank in order.ranks]
         parts = [_part(seat) for seat in seats if seat.push and seat.push.weight > 0]
-        return Update(parts=parts, divisor=order.divisor, lr_scale=order.lr_scale)
+        rate = max((seat.push.rate for seat in seats if seat.push), default=1.0)  # they are equal
+        return Update(parts=parts, divisor=order.divisor, lr_scale=order.lr_scale * rate)
 
     def _drop(self, order: events.Drop) -> None:
         seat = self._seats[order.rank]
@@ -261,6 +266,7 @@ class Deeds:
             version=order.version, progress=order.progress, ranks=list(order.ranks),
             clocks=list(order.clocks), left=list(order.left),
             parameters_fd=self._versions.lend(order.rank), state=self._shard.state(),
+            limit=self._limit.state,
         )  # fmt: skip
         self._group.reply(order.rank, taken)
 

@@ -18,6 +18,7 @@ import torch
 
 from paceline import events, trace
 from paceline.encounters import Look
+from paceline.gradients.norm_limit import norm_limit
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
@@ -185,7 +186,7 @@ class ServerPlane:
             pull=self._pull,
             shard=shard,
             versions=versions,
-            clip_norm=first.clip_norm,
+            limit=norm_limit(first.clip_norm, first.limit),
             seats=self._seats,
             group=self._group,
             loop=self._loop,

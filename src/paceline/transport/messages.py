@@ -203,7 +203,8 @@ class Open(Message, frozen=True, kw_only=True):
     :func:`paceline.gradients.buckets.buckets_of` is given. ``scale``, ``scale_patience``: the loss
     scale to begin with (:class:`paceline.gradients.precision.loss_scale.LossScale`). ``version``,
     ``progress``: where the checkpoint stood from which training goes on. ``serving_s``: for how long
-    each push keeps the server busy that is emulated.
+    each push keeps the server busy that is emulated. ``limit``: the state of a relative limit on norms
+    (:mod:`paceline.gradients.norm_limit`), None for ``clip_norm`` alone.
     """
 
     strategy: str
@@ -219,6 +220,7 @@ class Open(Message, frozen=True, kw_only=True):
     version: int = 0
     progress: int = 0
     serving_s: float = 0.0
+    limit: list[float] | None = None
 
 
 class Opened(Message, frozen=True, kw_only=True):
@@ -289,7 +291,8 @@ class Push(Message, frozen=True, kw_only=True):
     optimizer groups' hyper-parameters if they changed since the last push, else None.
     ``bad``: name of the first parameter with a non-finite gradient, or "" if all are finite.
     ``norm``: of the gradient as it lies there; inf if its square overflowed.
-    ``total``: set when the worker has learned where a stream ends.
+    ``total``: set when the worker has learned where a stream ends. ``rate``: learning rates are
+    multiplied by it in the update that the push is in (warm-up).
     """
 
     weight: float
@@ -300,6 +303,7 @@ class Push(Message, frozen=True, kw_only=True):
     stop: bool
     total: int | None
     groups: list[dict[str, Any]] | None
+    rate: float = 1.0
 
 
 class Filled(Message, frozen=True, kw_only=True):
@@ -371,7 +375,8 @@ class TakeCut(Message, frozen=True, kw_only=True):
 
 
 class CutTaken(Message, frozen=True, kw_only=True):
-    """Everything as it stands, as the policy's Cut says. ``state``: the optimizer's, as in State.
+    """Everything as it stands, as the policy's Cut says. ``state``: the optimizer's, as in State;
+    ``limit``: as in Open.
 
     ``parameters_fd`` may be read until the next request, beside the version that the worker has.
     """
@@ -383,6 +388,7 @@ class CutTaken(Message, frozen=True, kw_only=True):
     left: list[Left]
     parameters_fd: int
     state: bytes
+    limit: list[float] | None = None
 
 
 # ------------------------------------------------------------------------------ observer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from paceline.gradients.precision.described import described, narrow_accumulation
+from paceline.worker import recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.norm_modes import accumulation_notice
@@ -30,8 +31,9 @@ def announce(parts: Parts, *, batch: float, window: int) -> None:
     )
     parts.journal.say(start_line(parts, batch=batch, window=window))
     trouble = known_trouble(
-        options.strategy, world_size=launch.world_size, optimizer=parts.optimizer
-    )
+        options.strategy, world_size=launch.world_size, optimizer=parts.optimizer,
+        recipe=options.recipe,
+    )  # fmt: skip
     narrow = narrow_accumulation(parts.precision, window)
     for text in (trouble, narrow, *norm_notices(parts, batch=batch, window=window)):
         if text:
@@ -60,6 +62,8 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
     ]
     if parts.norms.layers and parts.norms.mode != "local":
         said.append(f"batch norm: {parts.norms.mode}")
+    if recipe := recipe_parts.described(options, workers, parts.optimizer):
+        said.append(recipe)
     changed = [f"{name}={value}" for name, value in options.overridden.items()]
     if launch.lr_factor != 1.0:
         changed.append(f"lr x {launch.lr_factor:g}")

@@ -22,6 +22,7 @@ from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network, over_network
 from paceline.strategies import Strategy, Sync
+from paceline.worker import recipe_parts
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.buffers import untrained
@@ -56,13 +57,15 @@ def assemble(
     *,
     begin_at: Position = _BEGINNING,
     loss_scale: float | None = None,
+    limit: list[float] | None = None,
     prepare: Callable[[], None] | None = None,
     around: Surroundings = REAL,
 ) -> tuple[Parts, Session | None]:
     """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
 
     ``begin_at``: where the checkpoint stood that model and optimizer are of, ``loss_scale``: what a
-    dynamic one was there. ``prepare()``: called when the group is joined and nothing is compared yet.
+    dynamic one was there, ``limit``: the state of the relative one on norms. ``prepare()``: called when
+    the group is joined and nothing is compared yet.
     Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
     """
     check_pairings(
@@ -73,6 +76,7 @@ def assemble(
     network = None if cluster is None else cluster.network
     strategy = _joining(model, options, network, launch)
     ways = ways_of(network, strategy, rank=launch.rank, workers=launch.world_size)
+    recipe_parts.prepare(options.recipe, optimizer)
     training = Training(
         model=model,
         optimizer=optimizer,
@@ -87,6 +91,9 @@ def assemble(
             precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
         ),
         serving_s=ways.serving_s,
+        recipe=options.recipe,
+        warm_up=recipe_parts.warm_up(options.recipe, world_size=launch.world_size),
+        limit=recipe_parts.limit(options.recipe, limit),
     )
     name = topology(
         strategy, launch.world_size, training.parameters[0].device,
@@ -270,6 +277,7 @@ def _said(options: Options) -> dict[str, str]:
         "clip_norm": str(options.clip_norm),
         "batch_norm": options.batch_norm,
         "types": str(options.types),
+        "recipe": str(options.recipe),
     }
 
 

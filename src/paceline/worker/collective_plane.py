@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
+from paceline.gradients.norm_limit import norm_limit
 from paceline.gradients.norms import clip_by_norm, first_non_finite, needs_no_clipping
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
@@ -46,6 +47,7 @@ class CollectivePlane:
         self._parameters = training.parameters
         self._position = Position(version=training.version, progress=training.progress)
         self._scale = training.precision.scale
+        self._limit = norm_limit(training.clip_norm, training.limit)
         self._pass: ScheduledPass | None = None
         self._left = False
         self._meetings: Meetings | None = None
@@ -149,10 +151,14 @@ class CollectivePlane:
     def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
         return self._session.hand_in(pass_id, number, part, together=True)
 
+    def own_state(self) -> dict[str, Any]:
+        return {}
+
     @contextmanager
     def cut(self) -> Iterator[Cut]:
         state = dump_state(self._training.optimizer, self._training.trainables)
-        yield cut_at(self._position, self._pass, workers=self._session.world_size, state=state)
+        workers, limit = self._session.world_size, self._limit.state
+        yield cut_at(self._position, self._pass, workers=workers, state=state, limit=limit)
 
     def sync_optimizer(self) -> None:
         return
@@ -184,7 +190,8 @@ class CollectivePlane:
         reduced = self._reduce(contribution, batches)
         result = tally(reduced.ballots, world_size=self._session.world_size)
         unit = self._unit(current.plan) / self._scale.value
-        norm, reason = self._apply(result, reduced.norm, result.weight / unit)
+        factor = self._training.rate_factor(self._position.progress, current.plan.window)
+        norm, reason = self._apply(result, reduced.norm, result.weight / unit, factor)
         if result.weight > 0 and not result.broken:
             self._scale = self._scale.after(finite=norm is not None)
         self._buffer.clear()
@@ -229,7 +236,9 @@ class CollectivePlane:
         self._reducer.send(ballot(vote, rank=session.rank, world_size=session.world_size))
         return self._reducer.finish()
 
-    def _apply(self, result: Tally, norm_of_sum: float, divisor: float) -> tuple[float | None, str]:
+    def _apply(
+        self, result: Tally, norm_of_sum: float, divisor: float, factor: float
+    ) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why. Equal on all ranks."""
         if result.broken or result.bad:
             return None, _blame(result, self._training.trainables)
@@ -237,7 +246,7 @@ class CollectivePlane:
             return None, "nothing was computed in this window"
         self._buffer.divide(divisor)
         self._buffer.show(result.used)
-        norm, clip_norm = norm_of_sum / divisor, self._training.clip_norm
+        norm, clip_norm = norm_of_sum / divisor, self._limit.now
         if not needs_no_clipping(norm, clip_norm):
             norm = clip_by_norm(self._parameters, clip_norm)
         if not math.isfinite(norm):
@@ -249,7 +258,8 @@ class CollectivePlane:
                 )
             if clip_norm is not None:
                 return None, "the gradient's norm overflowed"
-        self._masters.step(partial(step, self._training))
+        self._limit.feed(norm)
+        self._masters.step(partial(step, self._training, factor))
         return norm, "all ranks"
 
 

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from paceline.gradients.buffer import stray_backward
+from paceline.gradients.norm_limit import norm_limit
 from paceline.gradients.norms import clip_by_norm, first_non_finite
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.masters import Masters
@@ -38,6 +39,7 @@ class LocalPlane:
         self._masters = Masters(training.optimizer, training.parameters)
         self._position = Position(version=training.version, progress=training.progress)
         self._scale = training.precision.scale
+        self._limit = norm_limit(training.clip_norm, training.limit)
         self._pass: ScheduledPass | None = None
         self._armed = False
         self._handles = [
@@ -81,7 +83,7 @@ class LocalPlane:
         assert self._pass is not None, "exchange outside a pass"
         began_s = self._training.clock_s()
         batches = self._pass.computed(contribution.total)
-        norm, reason = self._apply(contribution)
+        norm, reason = self._apply(contribution, self._pass.plan.window)
         if contribution.weight > 0:
             self._scale = self._scale.after(finite=norm is not None)
         self._clear()
@@ -114,10 +116,14 @@ class LocalPlane:
     def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
         return {0: part}
 
+    def own_state(self) -> dict[str, Any]:
+        return {}
+
     @contextmanager
     def cut(self) -> Iterator[Cut]:
         state = dump_state(self._training.optimizer, self._training.trainables)
-        yield cut_at(self._position, self._pass, workers=1, state=state)
+        limit = self._limit.state
+        yield cut_at(self._position, self._pass, workers=1, state=state, limit=limit)
 
     def sync_optimizer(self) -> None:
         return
@@ -130,19 +136,21 @@ class LocalPlane:
         self._masters.close()
         self._accumulation.close()
 
-    def _apply(self, contribution: Contribution) -> tuple[float | None, str]:
+    def _apply(self, contribution: Contribution, window: int) -> tuple[float | None, str]:
         """The norm of the gradient if it was applied, else None; and why."""
         if contribution.weight == 0:
             return None, "nothing was computed in this window"
         self._divide(contribution.weight / contribution.unit)
-        norm = clip_by_norm(self._parameters, self._training.clip_norm)
+        norm = clip_by_norm(self._parameters, self._limit.now)
         if not math.isfinite(norm):
             bad = first_non_finite(self._parameters)
             if bad is not None:
                 return None, f"the gradient of {self._training.trainables[bad].name} is not finite"
-            if self._training.clip_norm is not None:
+            if self._limit.now is not None:
                 return None, "the gradient's norm overflowed"
-        self._masters.step(partial(step, self._training))
+        self._limit.feed(norm)
+        factor = self._training.rate_factor(self._position.progress, window)
+        self._masters.step(partial(step, self._training, factor))
         return norm, "alone"
 
     def _divide(self, divisor: float) -> None:

@@ -55,9 +55,9 @@ def narrow_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) 
             optimizer.state[one.parameter] = state
 
 
-def step(training: Training) -> None:
-    """One step of the user's optimizer, learning rates times the launcher's factor meanwhile."""
-    optimizer, factor = training.optimizer, training.lr_factor
+def step(training: Training, factor: float) -> None:
+    """One step of the user's optimizer, learning rates times ``factor`` meanwhile."""
+    optimizer = training.optimizer
     if factor == 1.0:
         optimizer.step()
         return

@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.errors import UsageError, bad_value
 from paceline.gradients.precision.choice import AUTO, Choice, choice_from
+from paceline.recipes import PLAIN_RECIPE, Recipe, parse_recipe
 from paceline.strategies import SSP, Backup, Strategy, is_joint, parse_strategy
 from paceline.worker.norm_modes import NormMode, norm_mode
 
@@ -22,7 +23,6 @@ DEFAULT_EVICT_AFTER_S = 10.0
 # Planned keywords: what works now, and the sentence for everything else.
 _PLANNED: dict[str, tuple[object, str]] = {
     "compress": (None, "gradient compression is planned; compress=None works now."),
-    "recipe": ("plain", "the stable recipe is planned; recipe='plain' works now."),
 }
 
 # Optimizers that compare a gradient with the one before, which per-push updates take from another worker.
@@ -65,6 +65,7 @@ class Options:
     batch_norm: NormMode = "local"
     types: Choice = field(default_factory=Choice)
     health: int = 0
+    recipe: Recipe = PLAIN_RECIPE
 
     def window(self, *, batch: float, world_size: int) -> int:
         """Micro-batches per push, for loader batches of ``batch`` samples.
@@ -118,6 +119,7 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
             accumulate_dtype=chosen.get("accumulate_dtype"),
         ),
         health=_health(chosen["health"]),
+        recipe=parse_recipe(chosen["recipe"]),
     )
 
 
@@ -137,9 +139,11 @@ def check_pairings(strategy: Strategy, *, world_size: int, optimizer_name: str) 
         )
 
 
-def known_trouble(strategy: Strategy, *, world_size: int, optimizer: Any) -> str:
+def known_trouble(
+    strategy: Strategy, *, world_size: int, optimizer: Any, recipe: Recipe = PLAIN_RECIPE
+) -> str:
     """What is known to happen under this pairing with the plain recipe, or "" if nothing is."""
-    if world_size == 1 or is_joint(strategy):
+    if world_size == 1 or is_joint(strategy) or recipe != PLAIN_RECIPE:
         return ""
     assert isinstance(strategy, SSP)
     moving = any(
@@ -152,7 +156,7 @@ def known_trouble(strategy: Strategy, *, world_size: int, optimizer: Any) -> str
     return (
         f"{strategy} with {name}: all workers' pushes share one momentum (moments) on the server, "
         "which acts like a larger learning rate; if the loss jumps, lower lr or momentum, "
-        "or tighten the bound (ssp:1, ssp:0)."
+        "tighten the bound (ssp:1, ssp:0), or say recipe='stable'."
     )
 
 

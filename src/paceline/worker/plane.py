@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -128,7 +128,8 @@ class Cut:
 
     ``left``: the undecided batches of the open pass (one entry for all workers, or one each if they
     have data of their own); empty if none is open. ``state``: the optimizer's, as
-    :func:`paceline.worker.optimizer_state.dump_state` makes it.
+    :func:`paceline.worker.optimizer_state.dump_state` makes it. ``limit``: the state of the limit on
+    norms (:mod:`paceline.gradients.norm_limit`), None if it has none.
     """
 
     version: int
@@ -136,6 +137,7 @@ class Cut:
     clocks: dict[int, int]
     left: tuple[Left, ...]
     state: bytes | None
+    limit: list[float] | None = None
 
 
 class Plane(Protocol):
@@ -186,6 +188,9 @@ class Plane(Protocol):
         That is the last live worker that hands in where they are ``together``, else the first.
         Does not wait for others.
         """
+
+    def own_state(self) -> dict[str, Any]:
+        """What this worker alone keeps of how it trains, for its part of a checkpoint; often nothing."""
 
     def cut(self) -> AbstractContextManager[Cut]:
         """Where the group stands now; inside, the model holds the parameters of that version."""

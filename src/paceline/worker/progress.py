@@ -46,15 +46,22 @@ def outcome_after(
 
 
 def cut_at(
-    position: Position, current: ScheduledPass | None, *, workers: int, state: bytes | None
+    position: Position,
+    current: ScheduledPass | None,
+    *,
+    workers: int,
+    state: bytes | None,
+    limit: list[float] | None = None,
 ) -> Cut:
-    """Where ``workers`` stand between two windows: all at the same clock. ``state``: the optimizer's."""
+    """Where ``workers`` stand between two windows: all at the same clock. ``state``: the optimizer's;
+    ``limit``: that of norms."""
     return Cut(
         version=position.version,
         progress=position.progress,
         clocks=dict.fromkeys(range(workers), position.clock),
         left=() if current is None else (current.left(),),
         state=state,
+        limit=limit,
     )
 
 

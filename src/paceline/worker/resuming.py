@@ -6,18 +6,23 @@ as at any start. Where in the loop the script then is, :mod:`paceline.worker.cat
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 from paceline.errors import UsageError
 from paceline.launch.context import Launch
+from paceline.worker import recipe_parts
 from paceline.worker.agreement import require_equal
 from paceline.worker.catching_up import CatchingUp
 from paceline.worker.loop import Loop
+from paceline.worker.options import Options
 from paceline.worker.parts import Parts
 from paceline.worker.plane import Position
-from paceline.worker.snapshot import Checkpoint, check_fit, put_groups, read
+from paceline.worker.snapshot import Checkpoint, check_fit, put_groups, put_into, read
 from paceline.worker.streams import LoaderGenerators
 
 _SAME = "Every rank must call worker.load with the same checkpoint."
@@ -43,11 +48,28 @@ def agreed(path: Path | str, parts: Parts) -> Checkpoint:
     return checkpoint
 
 
-def begin_at(checkpoint: Checkpoint | None) -> Position:
-    """Where the group begins. Clocks begin at 0 always: only their differences mean anything."""
+def start_from(
+    checkpoint: Checkpoint | None,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    options: Options,
+    launch: Launch,
+) -> dict[str, Any]:
+    """What :func:`paceline.worker.assembly.assemble` is told of where the group begins.
+
+    Clocks begin at 0 always: only their differences mean anything. What each rank had of its own is
+    its again if the strategy keeps such things apart, else the first rank's is everybody's.
+    """
     if checkpoint is None:
-        return Position()
-    return Position(version=checkpoint.body["version"], progress=checkpoint.body["progress"])
+        return {}
+    body = checkpoint.body
+    apart = recipe_parts.refines(options.recipe, options.strategy)
+    return {
+        "begin_at": Position(version=body["version"], progress=body["progress"]),
+        "loss_scale": body["loss_scale"],
+        "limit": checkpoint.limit(launch.rank if apart else 0),
+        "prepare": partial(put_into, checkpoint, model, optimizer, launch.rank if apart else 0),
+    }
 
 
 def loop_from(checkpoint: Checkpoint | None, parts: Parts, *, catch_up: bool) -> Loop:
@@ -94,8 +116,9 @@ def _say(checkpoint: Checkpoint, parts: Parts) -> None:
             ("world_size", parts.launch.world_size),
             ("strategy", str(parts.options.strategy)),
             ("threads", torch.get_num_threads()),
+            ("recipe", str(parts.options.recipe)),
         )
-        if body[name] != now
+        if body.get(name, now) != now
     ]
     differs = f" ({', '.join(changed)})" if changed else ""
     parts.journal.note(

@@ -194,6 +194,7 @@ class Saver:
             "scheduled": own.schedules.progress,
             "loss_scale": own.plane.loss_scale() if own.precision.scale.dynamic else None,
             "lr_factor": own.launch.lr_factor,
+            "recipe": str(own.options.recipe),
         }  # fmt: skip
 
     def _part(self, standing: Standing) -> bytes:
@@ -208,6 +209,7 @@ class Saver:
                 "loaders": self._loaders.capture(),
                 "began": standing.began,
                 "position": standing.position,
+                "own": own.plane.own_state(),
                 "buffers": {n: b.detach() for n, b in own.model.named_buffers() if n in kept},
             }
         )

@@ -37,6 +37,7 @@ from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
+from paceline.worker.recipe_parts import own_gradient
 from paceline.worker.session import Session
 from paceline.worker.shared_gradients import BUCKET_BYTES, SharedGradients
 from paceline.worker.shared_parameters import SharedParameters
@@ -57,6 +58,7 @@ class ServerPlane:
         self._joint = is_joint(training.strategy)
         self.together = is_dealt(training.strategy)
         self._plan: PassPlan | None = None
+        self._window = 1
         self._scale = training.precision.scale.value
         self._leases: list[int] = []
         self._next: Started | None = None
@@ -72,6 +74,7 @@ class ServerPlane:
             tell=self._filled if overlaps else None, clock_s=training.clock_s,
         )  # fmt: skip
         self._buffer = self._gradients.buffer
+        self._own = own_gradient(training, self._gradients.views, session.world_size)
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
@@ -92,6 +95,7 @@ class ServerPlane:
 
     def open_pass(self, plan: PassPlan) -> None:
         self._plan = plan
+        self._window = plan.window
         self._leases = []
         self._request_pass(plan, plan.depth)
 
@@ -133,6 +137,7 @@ class ServerPlane:
         decided: Decided = self._session.request(push)
         self._shared.show(decided.parameters_fd)
         self._buffer.clear()
+        norm = self._own.decided(decided)
         self._next = decided.next
         self._leases += decided.leases
         self._position = Position(
@@ -143,7 +148,7 @@ class ServerPlane:
             reason=decided.reason,
             version=decided.version,
             clock=decided.clock,
-            norm=decided.norm,
+            norm=norm,
             lag=decided.lag,
             progress=decided.progress,
             wait_s=decided.waited_s,
@@ -181,6 +186,9 @@ class ServerPlane:
     def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
         return self._session.hand_in(pass_id, number, part, together=self.together)
 
+    def own_state(self) -> dict[str, Any]:
+        return self._own.state()
+
     @contextmanager
     def cut(self) -> Iterator[Cut]:
         taken: CutTaken = self._session.request(TakeCut())
@@ -191,11 +199,13 @@ class ServerPlane:
                 clocks=dict(zip(taken.ranks, taken.clocks, strict=True)),
                 left=tuple(taken.left),
                 state=taken.state,
+                limit=taken.limit,
             )
 
     def sync_optimizer(self) -> None:
         state = self._session.request(Fetch()).state
         load_state(self._training.optimizer, self._training.trainables, state)
+        self._own.show()
 
     def close(self, reason: Literal["finished", "departed"]) -> None:
         self._plan = None
@@ -210,26 +220,28 @@ class ServerPlane:
             self._shared.release()
 
     def _opening(self) -> Open:
-        training = self._training
-        rank0 = self._session.rank == 0
+        training, own = self._training, self._own
+        gives_state = self._session.rank == 0 and not own.keeps_state
         return Open(
             strategy=str(training.strategy),
             manifest=tensors_of(training.trainables),
             optimizer=OptimizerSpec(name=type(training.optimizer).__name__, groups=self._groups),
-            clip_norm=training.clip_norm,
+            clip_norm=None if own.clips else training.clip_norm,
             region_fd=self._gradients.region.fd,
             region_bytes=self._gradients.region.memory.numel(),
             bucket_bytes=BUCKET_BYTES,
-            state=dump_state(training.optimizer, training.trainables) if rank0 else None,
+            state=dump_state(training.optimizer, training.trainables) if gives_state else None,
             scale=training.precision.scale.value,
             scale_patience=training.precision.scale.patience,
             version=training.version,
             progress=training.progress,
             serving_s=training.serving_s,
+            limit=None if own.clips else training.limit,
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
-        return hyperparameters(self._training.optimizer, lr_factor=self._training.lr_factor)
+        groups = hyperparameters(self._training.optimizer, lr_factor=self._training.lr_factor)
+        return self._own.servers(groups)
 
     def _request_pass(self, plan: PassPlan, depth: int) -> None:
         reply = self._session.request(
@@ -247,7 +259,7 @@ class ServerPlane:
     def _push(self, contribution: Contribution) -> Push:
         self._gradients.complete(empty=contribution.weight == 0, fill_unused=self._joint)
         bad = self._buffer.first_bad()
-        return Push(
+        push = Push(
             weight=contribution.weight,
             unit=contribution.unit,
             used=self._buffer.used(),
@@ -256,7 +268,9 @@ class ServerPlane:
             stop=contribution.stop,
             total=contribution.total,
             groups=self._changed_groups(),
+            rate=self._training.warm_up.factor(self._position.progress, self._window),
         )
+        return self._own.refined(push)
 
     def _filled(self, buckets: int) -> None:
         """In the midst of backward: the server may sum what every worker has."""

@@ -40,7 +40,8 @@ class SharedGradients:
             layout, self.region.memory, parameters,
             bucket_bytes=BUCKET_BYTES, on_ready=self._ready, gauge=sum_of_squares,
         )  # fmt: skip
-        self._views = layout.views(self.region.memory)
+        self.views = layout.views(self.region.memory)
+        """Each parameter's gradient in the region."""
         self._parameters = parameters
         self._tell = tell
         self._clock_s = clock_s
@@ -50,7 +51,7 @@ class SharedGradients:
 
     def show_parameters(self) -> None:
         """Let the region hold the parameters' values, for the server to begin with."""
-        for view, parameter in zip(self._views, self._parameters, strict=True):
+        for view, parameter in zip(self.views, self._parameters, strict=True):
             view.copy_(parameter.detach())
 
     def before_backward(self, *, last: bool) -> None:

@@ -31,6 +31,7 @@ from paceline.worker.trees import Tensors, flatten, unflatten
 MODEL = "model.safetensors"
 STATE = "state.safetensors"
 ORDER = "order.msgpack"
+_OF_RECIPES = ("nesterov",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +71,22 @@ class Checkpoint:
         kept = [Left(**{**one, "returned": tuple(one["returned"])}) for one in self.body["left"]]
         return {one.owner: one for one in kept}
 
+    def limit(self, rank: int) -> list[float] | None:
+        """The state of the limit on norms: that of ``rank``, or all ranks'; None if there was none."""
+        found: list[float] | None = self._own(rank).get("limit") or self.body.get("limit")
+        return found
+
+    def state_of(self, name: str, rank: int) -> dict[str, Any]:
+        """Of the optimizer, for the parameter ``name``: all ranks', and what ``rank`` has of its own."""
+        owned = {one: self._own(one).get("optimizer", {}).get(name, {}) for one in self.ranks}
+        apart = {key for own in owned.values() for key in own}
+        shared = {key: v for key, v in self.state.get(name, {}).items() if key not in apart}
+        return {**shared, **owned.get(rank, {})}
+
+    def _own(self, rank: int) -> Mapping[str, Any]:
+        own: Mapping[str, Any] = self.ranks.get(rank, {}).get("own", {})
+        return own
+
 
 def pack_part(part: dict[str, Any]) -> bytes:
     """A rank's part as bytes that hold no code."""
@@ -89,6 +106,7 @@ def write_files(directory: Path, snapshot: Snapshot) -> dict[str, Any]:
         "progress": cut.progress,
         "clocks": {str(rank): clock for rank, clock in cut.clocks.items()},
         "left": [asdict(one) for one in cut.left],
+        "limit": cut.limit,
         "optimizer": {
             "class": snapshot.optimizer_class,
             "groups": snapshot.groups,
@@ -128,24 +146,31 @@ def read(path: Path) -> Checkpoint:
     )
 
 
-def put_into(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Give model and optimizer the state in ``checkpoint``. Raises CheckpointError if they do not fit."""
+def put_into(
+    checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer, rank: int
+) -> None:
+    """Give ``rank``'s model and optimizer the state in ``checkpoint``.
+
+    Raises CheckpointError if they do not fit.
+    """
     check_fit(checkpoint, model, optimizer)
     model.load_state_dict(dict(checkpoint.model))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     optimizer.state.clear()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if own := checkpoint.state.get(names.get(id(parameter), "")):
+            if own := checkpoint.state_of(names.get(id(parameter), ""), rank):
                 optimizer.state[parameter] = _like(own, parameter)
     put_groups(checkpoint, optimizer)
 
 
 def put_groups(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
-    """Give the optimizer's groups the hyper-parameters in ``checkpoint``."""
+    """Give the optimizer's groups the hyper-parameters in ``checkpoint``, not what recipes decide."""
     saved = checkpoint.body["optimizer"]["groups"]
     for group, own in zip(optimizer.param_groups, saved, strict=True):
         for key, value in own.items():
+            if key in _OF_RECIPES:
+                continue
             if isinstance(group.get(key), torch.Tensor):
                 group[key].fill_(value)
             else:

@@ -9,15 +9,20 @@ from dataclasses import dataclass
 import torch
 
 from paceline.gradients.precision.plan import PLAIN, Precision
+from paceline.recipes import PLAIN_RECIPE, Recipe
 from paceline.strategies import Strategy
 from paceline.worker.manifest import Trainable
+from paceline.worker.warm_up import WarmUp
+
+NO_WARM_UP = WarmUp(updates=0, workers=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """``lr_factor`` multiplies every learning rate at each update. ``version``, ``progress``: where the
     checkpoint stood from which training goes on. ``clock_s``: monotonic. ``serving_s``: how long one
-    push keeps an emulated server busy."""
+    push keeps an emulated server busy. ``limit``: where the running mean of norms stands that
+    gradients are clipped by; None if by none."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -30,6 +35,13 @@ class Training:
     version: int = 0
     progress: int = 0
     serving_s: float = 0.0
+    recipe: Recipe = PLAIN_RECIPE
+    warm_up: WarmUp = NO_WARM_UP
+    limit: list[float] | None = None
+
+    def rate_factor(self, progress: int, window: int) -> float:
+        """What learning rates are multiplied by in the update after ``progress`` loader batches."""
+        return self.lr_factor * self.warm_up.factor(progress, window)
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -15,6 +14,7 @@ from torch import nn
 
 from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
 from paceline.launch.context import current_launch, forget_resume
+from paceline.recipes import Recipe
 from paceline.strategies import Strategy
 from paceline.worker import resuming
 from paceline.worker.assembly import assemble
@@ -30,7 +30,7 @@ from paceline.worker.replaying import stop_at
 from paceline.worker.results import StepResult, as_number
 from paceline.worker.scheduling import Per
 from paceline.worker.skips import SkipLimit
-from paceline.worker.snapshot import Checkpoint, put_into
+from paceline.worker.snapshot import Checkpoint
 from paceline.worker.surroundings import surroundings
 from paceline.worker.verifying import Verifying
 
@@ -59,7 +59,8 @@ class Worker:
     (``"fp32"``, ``"bf16"``, ``"fp16"``): what forward computes in; ``loss_scale`` (``"dynamic"``, a
     number, None; default: dynamic where something is fp16), ``reduce_dtype`` and ``accumulate_dtype``
     (the same words; default: fp32 at least) are for those who know why: docs/precision.md.
-    ``compress`` and ``recipe`` are planned and have one value each.
+    ``recipe``: ``"stable"`` lets stale gradients (``ssp``, ``async``) lose little: docs/recipes.md.
+    ``compress`` is planned and has one value.
     What the launcher's command line says about these overrides the script.
 
     At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
@@ -79,7 +80,7 @@ class Worker:
         clip_norm: float | None = None,
         compress: str | None = None,
         batch_norm: str | None = None,
-        recipe: str = "plain",
+        recipe: str | Recipe = "plain",
         health: bool | int = False,
         runtime: Runtime = _DEFAULT_RUNTIME,
         loss_scale: str | float | None = "auto",
@@ -319,14 +320,8 @@ class Worker:
 
     def _open(self, checkpoint: Checkpoint | None, *, catch_up: bool = True) -> None:
         """Join the group, with the state in ``checkpoint`` if there is one."""
-        model, optimizer = self._training[:2]
-        prepare = None if checkpoint is None else partial(put_into, checkpoint, model, optimizer)
-        position = resuming.begin_at(checkpoint)
-        scale = None if checkpoint is None else checkpoint.body["loss_scale"]
-        self._parts, self._session = assemble(
-            *self._training, begin_at=position, loss_scale=scale, prepare=prepare,
-            around=surroundings(),
-        )  # fmt: skip
+        start = resuming.start_from(checkpoint, *self._training)
+        self._parts, self._session = assemble(*self._training, **start, around=surroundings())
         self._loop = resuming.loop_from(checkpoint, self._parts, catch_up=catch_up)
         self._watch()
         self._evaluator = Evaluator(self._parts)
