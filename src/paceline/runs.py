@@ -33,6 +33,7 @@ class RankTrace:
     notes: tuple[trace.Note, ...]
     close: trace.Close | None
     health: tuple[trace.Health, ...] = ()
+    buckets: tuple[trace.Buckets, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +154,7 @@ def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
         notes=_only(records, trace.Note),
         close=closes[-1] if closes else None,
         health=_only(records, trace.Health),
+        buckets=_only(records, trace.Buckets),
     )
 
 

@@ -1,0 +1,97 @@
+"""The verdict on a run: every family of causes is asked, and doubts are said instead of guessed away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.compare.units import share
+from paceline.diagnose.exchange import about_exchange
+from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
+from paceline.diagnose.loss import about_loss
+from paceline.diagnose.measured import Measured, measured
+from paceline.diagnose.rounds import about_rounds
+from paceline.diagnose.suspects import suspects
+from paceline.diagnose.threads import about_threads
+from paceline.diagnose.what_if import answer, usual
+from paceline.diagnose.workers import about_workers, doubts_about
+from paceline.runs import Run
+
+MIN_WINDOWS = 20
+"""Rounds that must have been recorded: with two workers, 10 costly rounds are the fewest in which
+always being last is not chance (2^-10 x tests)."""
+MIN_OWN_WINDOWS = 4
+"""Where nobody goes in rounds, windows of a worker: a very slow one has few, but each is far out."""
+NOTABLE_WAIT = 0.1
+
+
+def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
+    """The verdict on ``run``, as far as it has come; ``questions``: what-ifs besides the usual ones.
+
+    Raises UsageError for a question that cannot be asked of this run.
+    """
+    found = measured(run)
+    doubts = _thin(run, found)
+    findings = [] if doubts else _comparing(run, found, doubts)
+    findings += [*about_threads(run), *about_loss(run)]
+    findings.sort(key=lambda one: (-SEVERITIES.index(one.severity), -one.cost))
+    asked = [answer(found, text) for text in questions]
+    return Diagnosis(
+        run=str(run.directory), status=_status(findings, doubts), findings=tuple(findings),
+        doubts=tuple(doubts), remarks=tuple(_remarks(found)),
+        what_if=(*asked, *usual(found, findings)),
+    )  # fmt: skip
+
+
+def _comparing(run: Run, found: Measured, doubts: list[str]) -> list[Finding]:
+    """What comes of holding the workers against each other; adds to ``doubts``."""
+    named = suspects(found)
+    about = about_workers(found, named)
+    if not about:
+        doubts += doubts_about(named)
+    return [*about, *about_exchange(run, found), *([] if about or doubts else about_rounds(found))]
+
+
+def _thin(run: Run, found: Measured) -> list[str]:
+    size = run.setup.world_size
+    missing = sorted(set(range(size)) - set(found.ranks))
+    if missing:
+        names = ", ".join(map(str, missing))
+        return [f"the traces of {len(missing)} of {size} workers are missing (rank {names})"]
+    needed = MIN_WINDOWS if found.together else MIN_OWN_WINDOWS
+    most = max(len(rank.steps) for rank in run.ranks)
+    if found.windows < needed or most < MIN_WINDOWS:
+        return [
+            f"only {found.windows} windows of every worker can be compared, {needed} are needed: "
+            "record a longer run"
+        ]
+    return []
+
+
+def _status(findings: Sequence[Finding], doubts: Sequence[str]) -> Status:
+    if findings:
+        return "finding"
+    return "undecided" if doubts else "well"
+
+
+def _remarks(found: Measured) -> list[str]:
+    """Who waits shows 100 % utilisation: the most common misreading of a dashboard."""
+    if not found.windows or not found.together or found.topology != "allreduce":
+        return []
+    waits = found.wait_s.mean(axis=0) / found.cycle_s
+    waiting = [
+        f"rank {rank} ({share(part)} of the time)"
+        for rank, part in zip(found.ranks, waits, strict=True)
+        if part >= NOTABLE_WAIT
+    ]
+    if not waiting:
+        return []
+    return [
+        f"Waiting inside a collective: {', '.join(waiting)}. A card that waits in a collective shows "
+        f"100 % utilisation: it is the busiest-looking that wait, and {_late(found)} that they wait for."
+    ]
+
+
+def _late(found: Measured) -> str:
+    return f"rank {found.ranks[int(np.argmin(found.wait_s.mean(axis=0)))]}"
