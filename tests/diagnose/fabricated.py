@@ -19,7 +19,14 @@ from paceline.runs import RankTrace, Run
 from synthetic_runs import setup, step
 
 PHASES = ("data", "forward", "backward", "optimizer", "script", "link")
-SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.07, "script": 0.03, "link": 0.0}
+SHARES = {
+    "data": 0.05,
+    "forward": 0.3,
+    "backward": 0.55,
+    "optimizer": 0.07,
+    "script": 0.03,
+    "link": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,9 @@ def fabricated(case: Case) -> Run:
                   buckets=tuple(buckets[i]))
         for i in range(case.workers)
     )  # fmt: skip
-    return Run(directory=Path("made"), ranks=ranks, decisions=(), server_notes=(), summary=case.summary)
+    return Run(
+        directory=Path("made"), ranks=ranks, decisions=(), server_notes=(), summary=case.summary
+    )
 
 
 def _work(case: Case, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import groupby
-from math import exp, lgamma, log
+from math import comb, exp, lgamma, log
 
 
 def binomial_tail(successes: int, trials: int, chance: float) -> float:
@@ -19,6 +20,15 @@ def binomial_tail(successes: int, trials: int, chance: float) -> float:
 def _point(k: int, n: int, p: float) -> float:
     ways = lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
     return exp(ways + k * log(p) + (n - k) * log(1.0 - p))
+
+
+def hypergeometric_tail(seen: int, drawn: int, own: int, total: int) -> float:
+    """P(X >= seen) of ``drawn`` from ``total`` without replacement, of which ``own`` are one's own."""
+    ways = comb(total, drawn)
+    some = sum(
+        comb(own, k) * comb(total - own, drawn - k) for k in range(seen, min(own, drawn) + 1)
+    )
+    return float(Fraction(some, ways))
 
 
 def longest_run(flags: Sequence[bool]) -> tuple[int, int]:

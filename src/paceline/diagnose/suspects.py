@@ -9,7 +9,8 @@ Three things must come together before a worker is named, so that noise accuses 
   than Binomial(K, 1/N) allows (Bonferroni over workers and tests). The costliest rounds are the fewest
   that make up half, or four fifths, of all that is lost: a straggler that is always late and one that
   hiccups now and then both show, and which rounds they are does not depend on who was last. Elsewhere:
-  its windows lie beyond the others' 90 or 99 % quantile more often than chance allows.
+  of the longest windows of all workers, chosen likewise, more are its own than drawing lots would give
+  it (hypergeometric).
 
 What these workers suffer from, and what to do about it, is for others to say.
 """
@@ -21,9 +22,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.diagnose.chance import binomial_tail, clustering, longest_run
+from paceline.diagnose.chance import (
+    binomial_tail,
+    clustering,
+    hypergeometric_tail,
+    longest_run,
+)
+from paceline.diagnose.findings import MINOR_COST
 from paceline.diagnose.measured import BACKWARD, FORWARD, PHASES, Floats, Measured
-from paceline.diagnose.pace import others_s, relieved_s, saving
+from paceline.diagnose.pace import SHORTEST_S, others_s, relieved_s, saving
 
 Flags = npt.NDArray[np.bool_]
 Wholes = npt.NDArray[np.int64]
@@ -35,7 +42,6 @@ STANDS_OUT = 2.0
 MAX_CHANCE = 0.01
 """Probability, over all workers and tests, that a clean run looks like this."""
 COSTLIEST = (0.5, 0.8)
-TAILS = (0.1, 0.01)
 MOST_OF_IT = 0.8
 """A phase is the cause if it explains that share of the excess (FORMULAS)."""
 ALMOST_ALWAYS, MOSTLY = 0.8, 0.5
@@ -77,50 +83,77 @@ class Suspect:
 
 
 def suspects(found: Measured) -> list[Suspect]:
-    """The workers that stand out in effect, proven or not; the costliest first."""
+    """The workers that stand out in effect, proven or not; the costliest first.
+
+    First in their own work as a whole. Where that is hidden by hiccups that hit everybody, or no phase
+    explains it, a phase alone may show who it is: then each phase is looked at, as one more test.
+    """
     if found.workers < 2 or not found.windows:
         return []
-    own_s = found.own_s
-    typical_s = others_s(own_s, together=found.together)
-    excess = (own_s - typical_s).mean(axis=0) / np.maximum(typical_s.mean(axis=0), 1e-9)
+    whole = _standing_out(found, found.own_s, tests=1)
+    if any(one.proven and one.phase != UNEXPLAINED for one in whole):
+        return whole
+    used = [name for name in PHASES if found.phases[name].any()]
+    by_phase = [_standing_out(found, found.phases[name], len(used), name) for name in used]
+    clear = [one for named in by_phase for one in named if one.proven and one.cost >= MINOR_COST]
+    return sorted(clear, key=lambda one: -one.cost)[:1] or whole
+
+
+def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "") -> list[Suspect]:
+    """Who stands out in ``times_s``: of all own work, or of ``phase``."""
+    over_s = times_s - others_s(times_s, together=found.together)
+    excess = over_s.mean(axis=0) / max(float(np.median(found.own_s)), SHORTEST_S)
     usual = max(0.0, float(np.sort(excess)[(found.workers - 1) // 2]))
     columns = [i for i, e in enumerate(excess) if e >= max(MIN_EXCESS, STANDS_OUT * usual)]
     if not columns:
         return []
-    cost = saving(found, relieved_s(own_s, columns, together=found.together))
+    relieved = relieved_s(times_s, columns, together=found.together)
+    cost = max(0.0, saving(found, found.own_s - times_s + relieved))
     parts = excess[columns] / excess[columns].sum()
     named = [
-        _suspect(found, i, own_s, typical_s, max(0.0, cost) * part)
+        _suspect(
+            found, times_s, over_s, Accused(column=i, cost=cost * part, tests=tests, phase=phase)
+        )
         for i, part in zip(columns, parts, strict=True)
     ]
     return sorted(named, key=lambda one: -one.cost)
 
 
-def _suspect(
-    found: Measured, column: int, own_s: Floats, typical_s: Floats, cost: float
-) -> Suspect:
-    slow = _slow(own_s - typical_s, typical_s, column)
-    phase, explained = _phase(found, column, slow)
-    last, costly, by_chance, chance = _chance(found, own_s, column)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accused:
+    """Who is looked at: ``phase`` if only that is, ``tests``: how many such looks there are."""
+
+    column: int
+    cost: float
+    tests: int
+    phase: str
+
+
+def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused) -> Suspect:
+    column, own_s = accused.column, found.own_s
+    slow = _slow(over_s[:, column], MIN_EXCESS * float(np.median(own_s)))
+    phase, explained = (accused.phase, 1.0) if accused.phase else _phase(found, column, slow)
+    last, costly, by_chance, chance = _chance(found, times_s, column)
+    rest = np.delete(own_s, column, axis=1)
     return Suspect(
-        rank=found.ranks[column], column=column, cost=cost,
-        excess_s=float((own_s - typical_s)[slow, column].mean()),
-        own_s=float(np.median(own_s[:, column])), typical_s=float(np.median(typical_s[:, column])),
-        slow_share=float(slow.mean()), last=last, costly=costly, by_chance=by_chance, chance=chance,
-        phase=phase, explained=explained, pattern=_pattern(slow), burst=longest_run(slow.tolist()),
+        rank=found.ranks[column], column=column, cost=accused.cost,
+        excess_s=float(over_s[slow, column].mean()),
+        own_s=float(np.median(own_s[:, column])), typical_s=float(np.median(rest)),
+        slow_share=float(slow.mean()), last=last, costly=costly, by_chance=by_chance,
+        chance=min(1.0, chance * accused.tests), phase=phase, explained=explained,
+        pattern=_pattern(slow), burst=longest_run(slow.tolist()),
     )  # fmt: skip
 
 
-def _slow(excess_s: Floats, typical_s: Floats, column: int) -> Flags:
+def _slow(over_s: Floats, notable_s: float) -> Flags:
     """In which windows the worker was slow: beyond half of what its costliest windows exceed by.
 
     Half of the mean excess of the windows that make up four fifths of it: noise is below, all of
-    what is wrong above, without knowing beforehand how large that is.
+    what is wrong above, without knowing beforehand how large that is. At least half of ``notable_s``.
     """
-    own = excess_s[:, column]
-    heavy = own[_costliest(np.maximum(own, 0.0), MOST_OF_IT)]
-    floor_s = max(0.5 * float(heavy.mean()), 0.5 * MIN_EXCESS * float(np.median(typical_s)))
-    slow: Flags = own >= min(floor_s, own.max())
+    heavy = over_s[_costliest(np.maximum(over_s, 0.0), MOST_OF_IT)]
+    floor_s = max(0.5 * float(heavy.mean()), 0.5 * notable_s)
+    slow: Flags = over_s >= min(floor_s, float(over_s.max()))
     return slow
 
 
@@ -158,25 +191,26 @@ def _pattern(slow: Flags) -> str:
     return "persistent" if share >= MOSTLY else "transient"
 
 
-def _chance(found: Measured, own_s: Floats, column: int) -> tuple[int, int, float, float]:
+def _chance(found: Measured, times_s: Floats, column: int) -> tuple[int, int, float, float]:
     """(how often it stood out, of how many, how many by chance, probability of that or more)."""
-    tests = _last_of_the_round(own_s, column) if found.together else _in_the_tail(own_s, column)
-    tries = len(tests) * found.workers
-    seen, of, share = min(tests, key=lambda test: binomial_tail(*test))
-    return seen, of, of * share, min(1.0, tries * binomial_tail(seen, of, share))
+    test = _last_of_the_round if found.together else _among_the_longest
+    seen, of, chance = min(
+        (test(times_s, column, share) for share in COSTLIEST), key=lambda one: one[2]
+    )
+    tries = len(COSTLIEST) * found.workers
+    return seen, of, of / found.workers, min(1.0, tries * chance)
 
 
-def _last_of_the_round(own_s: Floats, column: int) -> list[tuple[int, int, float]]:
-    loss_s = own_s.max(axis=1) - np.median(own_s, axis=1)
-    last = own_s.argmax(axis=1) == column
-    rounds = [_costliest(loss_s, share) for share in COSTLIEST]
-    return [(int(last[costly].sum()), len(costly), 1.0 / own_s.shape[1]) for costly in rounds]
+def _last_of_the_round(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:
+    loss_s = times_s.max(axis=1) - np.median(times_s, axis=1)
+    costly = _costliest(loss_s, share)
+    last = int((times_s[costly].argmax(axis=1) == column).sum())
+    return last, len(costly), binomial_tail(last, len(costly), 1.0 / times_s.shape[1])
 
 
-def _in_the_tail(own_s: Floats, column: int) -> list[tuple[int, int, float]]:
-    rest = np.delete(own_s, column, axis=1)
-    beyond = [own_s[:, column] > np.quantile(rest, 1.0 - tail) for tail in TAILS]
-    return [
-        (int(flags.sum()), len(flags), 2.0 * tail)  # twice: the quantile is an estimate itself
-        for flags, tail in zip(beyond, TAILS, strict=True)
-    ]
+def _among_the_longest(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:
+    loss_s = np.maximum(times_s - np.median(times_s), 0.0).ravel()
+    owner = np.tile(np.arange(times_s.shape[1]), len(times_s))
+    longest = _costliest(loss_s, share)
+    seen = int((owner[longest] == column).sum())
+    return seen, len(longest), hypergeometric_tail(seen, len(longest), len(times_s), times_s.size)

@@ -21,7 +21,7 @@ from paceline.runs import Run
 MIN_WINDOWS = 20
 """Rounds that must have been recorded: with two workers, 10 costly rounds are the fewest in which
 always being last is not chance (2^-10 x tests)."""
-MIN_OWN_WINDOWS = 4
+MIN_OWN_WINDOWS = 6
 """Where nobody goes in rounds, windows of a worker: a very slow one has few, but each is far out."""
 NOTABLE_WAIT = 0.1
 

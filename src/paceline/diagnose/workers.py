@@ -18,6 +18,9 @@ STALE_FACTOR = 2.0
 """Stale is who is twice as far behind as the others, and by two updates at least: equal workers under
 async all have a mean lag of N - 1."""
 
+DOUBTFUL = 0.1
+"""Likelier than that, it is no reason for a doubt either: in one of ten clean runs somebody is."""
+
 _ACTIONS = {
     DATA: "Look at what rank {rank} reads from: its disk or network share, its data set's decoding. "
     "More DataLoader workers (num_workers) there hide it.",
@@ -46,9 +49,9 @@ _CURES = {
 
 
 def about_workers(found: Measured, suspects: Sequence[Suspect]) -> list[Finding]:
-    """A finding for each proven suspect, and for each stale worker."""
-    proven = [one for one in suspects if one.proven]
-    return [_finding(found, one) for one in proven]
+    """A finding for each proven suspect that costs something worth the name, in time or in lag."""
+    about = [_finding(found, one) for one in suspects if one.proven]
+    return [one for one in about if one.severity != "info"]
 
 
 def doubts_about(suspects: Sequence[Suspect]) -> list[str]:
@@ -57,7 +60,7 @@ def doubts_about(suspects: Sequence[Suspect]) -> list[str]:
         f"rank {one.rank} takes {duration(one.excess_s)} longer in {share(one.slow_share)} of its "
         f"windows, but that can be chance (p = {one.chance:.2g}): record a longer run"
         for one in suspects
-        if not one.proven and one.cost >= MINOR_COST
+        if not one.proven and one.chance < DOUBTFUL and one.cost >= MINOR_COST
     ]
 
 
@@ -134,7 +137,7 @@ def _rarity(found: Measured, suspect: Suspect) -> str:
             f"{suspect.by_chance:.0f} would be chance ({chance})"
         )
     return (
-        f"{suspect.last} of its {suspect.costly} windows are longer than nearly all of the others'; "
+        f"{suspect.last} of the {suspect.costly} longest windows of all workers are its own; "
         f"{suspect.by_chance:.0f} would be chance ({chance})"
     )
 
