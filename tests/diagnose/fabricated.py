@@ -121,7 +121,7 @@ def _rounds(case: Case, parts: dict[str, np.ndarray], weight: np.ndarray, rng: A
                 backward_s, exchange_s = backward_s + wait, exchange_s - wait
             server = case.plane == "server"
             steps[i].append(
-                step(
+                _step(
                     time_s=start[i] + skew[i], clock=k, version=k, pull_s=0.0, data_s=own["data"][i],
                     forward_s=own["forward"][i], backward_s=backward_s,
                     wait_s=wait if server else 0.0, exchange_s=exchange_s - wait * server,
@@ -130,10 +130,12 @@ def _rounds(case: Case, parts: dict[str, np.ndarray], weight: np.ndarray, rng: A
             )  # fmt: skip
             began = arrive[i] - own["backward"][i]
             if not server:
-                ready = (own["backward"][i] * 0.5, own["backward"][i])
-                ended = (done - began - 0.001, done - began)
+                ready = (float(own["backward"][i] * 0.5), float(own["backward"][i]))
+                ended = (float(done - began - 0.001), float(done - began))
                 buckets[i].append(
-                    trace.Buckets(time_s=began + skew[i], clock=k, ready_s=ready, done_s=ended)
+                    trace.Buckets(
+                        time_s=float(began + skew[i]), clock=k, ready_s=ready, done_s=ended
+                    )
                 )
         free = done + own["optimizer"]
     return steps, buckets
@@ -149,7 +151,7 @@ def _on_arrival(case: Case, parts: dict[str, np.ndarray], weight: np.ndarray, rn
         if k >= 0:
             own = {name: times[k % case.windows][i] for name, times in parts.items()}
             steps[i].append(
-                step(
+                _step(
                     time_s=began + own["script"], clock=k, version=pulled, pull_s=0.0, data_s=own["data"],
                     forward_s=own["forward"], backward_s=own["backward"], lag=version - pulled,
                     exchange_s=case.exchange_s + own["link"], loss=float(loss[done // case.workers]),
@@ -162,6 +164,10 @@ def _on_arrival(case: Case, parts: dict[str, np.ndarray], weight: np.ndarray, rn
         row = {name: times[(k + 1) % case.windows][i] for name, times in parts.items()}
         heapq.heappush(heap, (now + sum(row.values()) + case.exchange_s, i, k + 1, version, now))
     return steps, [[] for _ in range(case.workers)]
+
+
+def _step(**values: Any) -> trace.Step:
+    return step(**{k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()})
 
 
 def _losses(case: Case, rng: Any) -> np.ndarray:

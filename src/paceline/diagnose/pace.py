@@ -17,7 +17,6 @@ from paceline.diagnose.measured import Floats, Measured
 from paceline.simulate.recurrence import bounded, with_backups
 from paceline.strategies import SSP, Backup, Strategy
 
-
 SHORTEST_S = 1e-9
 
 
