@@ -39,8 +39,9 @@ MIN_EXCESS = 0.1
 """Share of the others' time. Equal machines differ by a few per cent, and so do repeated runs."""
 STANDS_OUT = 2.0
 """Times the typical worker's excess: under hiccups that hit everybody each has some."""
-MAX_CHANCE = 0.01
-"""Probability, over all workers and tests, that a clean run looks like this."""
+MAX_CHANCE = 0.003
+"""Probability, over all workers and tests, that a clean run looks like this: of forty clean runs, in
+nine cases of ten none accuses anybody."""
 COSTLIEST = (0.5, 0.8)
 MOST_OF_IT = 0.8
 """A phase is the cause if it explains that share of the excess (FORMULAS)."""
@@ -53,8 +54,8 @@ UNEXPLAINED, COMPUTING = "unexplained", "forward and backward"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
-    """A worker that stands out. ``excess_s``: of its own work on a window, mean over the windows in
-    which it is slow; ``own_s``, ``typical_s``: its median and the others'; ``slow_share``: of its
+    """A worker that stands out. ``longer``: its mean excess, as a share of what a window takes the others.
+    ``excess_s``: of its own work on a window, mean over the windows in which it is slow; ``own_s``, ``typical_s``: its median and the others'; ``slow_share``: of its
     windows. ``last`` of the ``costly`` windows, expected ``by_chance``; ``chance``: the probability.
     ``phase`` explains ``explained`` of the excess. ``cost``: its part of what is lost by all suspects.
     ``burst``: first window and length of the longest stretch. ``proven``: whether it may be accused.
@@ -62,6 +63,7 @@ class Suspect:
 
     rank: int
     column: int
+    longer: float
     excess_s: float
     own_s: float
     typical_s: float
@@ -132,16 +134,19 @@ class Accused:
 def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused) -> Suspect:
     column, own_s = accused.column, found.own_s
     slow = _slow(over_s[:, column], MIN_EXCESS * float(np.median(own_s)))
-    phase, explained = (accused.phase, 1.0) if accused.phase else _phase(found, column, slow)
+    pattern = _pattern(slow)
+    counted = np.ones_like(slow) if pattern == "persistent" else slow
+    phase, explained = (accused.phase, 1.0) if accused.phase else _phase(found, column, counted)
     last, costly, by_chance, chance = _chance(found, times_s, column)
     rest = np.delete(own_s, column, axis=1)
     return Suspect(
         rank=found.ranks[column], column=column, cost=accused.cost,
+        longer=float(over_s[:, column].mean()) / max(float(np.median(rest)), SHORTEST_S),
         excess_s=float(over_s[slow, column].mean()),
         own_s=float(np.median(own_s[:, column])), typical_s=float(np.median(rest)),
         slow_share=float(slow.mean()), last=last, costly=costly, by_chance=by_chance,
         chance=min(1.0, chance * accused.tests), phase=phase, explained=explained,
-        pattern=_pattern(slow), burst=longest_run(slow.tolist()),
+        pattern=pattern, burst=longest_run(slow.tolist()),
     )  # fmt: skip
 
 
@@ -165,13 +170,17 @@ def _costliest(loss_s: Floats, share: float) -> Wholes:
     return order[:count]
 
 
-def _phase(found: Measured, column: int, slow: Flags) -> tuple[str, float]:
-    """The phase whose excess over the others' median explains most of the loss, and how much."""
+def _phase(found: Measured, column: int, counted: Flags) -> tuple[str, float]:
+    """The phase whose excess over the others' median explains most of the loss, and how much.
+
+    ``counted``: the windows that are looked at. Of one that is always slow these are all: its slowest
+    alone are those in which some other phase happened to be long as well.
+    """
     excess: dict[str, float] = {}
     for name in PHASES:
         times_s = found.phases[name]
         over_s = times_s - others_s(times_s, together=found.together)
-        excess[name] = float(over_s[slow, column].mean())
+        excess[name] = float(over_s[counted, column].mean())
     total_s = sum(excess.values())
     name = max(excess, key=lambda one: excess[one])
     if total_s <= 0:

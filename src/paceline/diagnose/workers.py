@@ -18,6 +18,8 @@ STALE_FACTOR = 2.0
 """Stale is who is twice as far behind as the others, and by two updates at least: equal workers under
 async all have a mean lag of N - 1."""
 
+NOTABLE = 0.25
+"""Among many workers under async one that is a quarter slower costs next to nothing: still, say so."""
 DOUBTFUL = 0.1
 """Likelier than that, it is no reason for a doubt either: in one of ten clean runs somebody is."""
 
@@ -49,9 +51,14 @@ _CURES = {
 
 
 def about_workers(found: Measured, suspects: Sequence[Suspect]) -> list[Finding]:
-    """A finding for each proven suspect that costs something worth the name, in time or in lag."""
-    about = [_finding(found, one) for one in suspects if one.proven]
-    return [one for one in about if one.severity != "info"]
+    """A finding for each proven suspect that is worth a word."""
+    proven = [(one, _finding(found, one)) for one in suspects if one.proven]
+    return [finding for one, finding in proven if finding.severity != "info" or _notable(one)]
+
+
+def _notable(suspect: Suspect) -> bool:
+    """Whether it is far slower than its peers, although it costs the group little."""
+    return suspect.longer >= NOTABLE and suspect.pattern != "transient"
 
 
 def doubts_about(suspects: Sequence[Suspect]) -> list[str]:
