@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from paceline.diagnose.findings import Diagnosis
 
 EPILOG = """
 \b
@@ -36,7 +40,8 @@ EXIT_FINDING, EXIT_UNDECIDED = 1, 3
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(run: Path, questions: tuple[str, ...], fail_on: str, as_json: bool) -> None:
-    """Say what is wrong with RUN (a run's directory, finished or running), and what to do about it.
+    """Say what is wrong with RUN (a run's directory, finished or running, or a directory of
+    torch.profiler's Chrome traces, one a rank), and what to do about it.
 
     Names the slow worker and where its time goes, a stale worker, a slow link, uneven work, too many
     threads, a bottleneck in exchange or server, an unstable loss; says 'undecided' where the evidence
@@ -44,11 +49,19 @@ def command(run: Path, questions: tuple[str, ...], fail_on: str, as_json: bool) 
     """
     from paceline.diagnose.text import as_json as in_json
     from paceline.diagnose.text import render
-    from paceline.diagnose.verdict import diagnose
-    from paceline.runs import read_run
 
-    diagnosis = diagnose(read_run(run), questions)
+    diagnosis = _diagnosed(run, questions)
     click.echo(in_json(diagnosis) if as_json else render(diagnosis))
     if diagnosis.at_least(fail_on):  # type: ignore[arg-type]
         raise SystemExit(EXIT_FINDING)
     raise SystemExit(EXIT_UNDECIDED if diagnosis.status == "undecided" else 0)
+
+
+def _diagnosed(path: Path, questions: tuple[str, ...]) -> Diagnosis:
+    from paceline.diagnose.chrome import diagnose_profiles, profile_files
+    from paceline.diagnose.verdict import diagnose
+    from paceline.runs import rank_files, read_run
+
+    if not rank_files(path) and profile_files(path):
+        return diagnose_profiles(path, questions)
+    return diagnose(read_run(path), questions)

@@ -27,13 +27,19 @@ GOOD_SHARE = 0.8
 REPEATED = 0.9
 
 
-def about_exchange(run: Run, found: Measured) -> list[Finding]:
-    """What the exchange costs, if it costs much."""
+def about_exchange(found: Measured, whose: str = "communication-bound") -> list[Finding]:
+    """What the exchange costs, if it costs much; ``whose``: the cause's word if it is not the batch's."""
     if not found.windows or found.workers < 2:
         return []
-    queueing = _queueing(run, found)
-    bound = _bound(run, found)
-    return [one for one in (_every_micro_batch(run), queueing, bound) if one is not None][:1]
+    bound = _bound(found, whose)
+    return [] if bound is None else [bound]
+
+
+def about_server(run: Run, found: Measured) -> list[Finding]:
+    """What only a run's own records can tell: exchanges inside a window, and the server's queue."""
+    if not found.windows or found.workers < 2:
+        return []
+    return [one for one in (_every_micro_batch(run), _queueing(run, found)) if one is not None][:1]
 
 
 def _every_micro_batch(run: Run) -> Finding | None:
@@ -46,22 +52,23 @@ def _every_micro_batch(run: Run) -> Finding | None:
     batches = float(np.median([step.batches for step in steps]))
     if exchanges < REPEATED * batches:
         return None
+    exchange_s = sum(step.exchange_s for step in steps)
+    work_s = sum(step.data_s + step.forward_s + step.backward_s for step in steps)
+    part = exchange_s / max(exchange_s + work_s, 1e-9)
+    return every_micro_batch(exchanges=exchanges, batches=batches, part=part)
+
+
+def every_micro_batch(*, exchanges: float, batches: float, part: float) -> Finding:
+    """``exchanges`` a window of ``batches`` micro-batches, which take ``part`` of the time."""
+    cost = part * (1.0 - 1.0 / batches)
     return Finding(
-        cause="exchange-every-micro-batch", cost=_share_of(run, 1.0 - 1.0 / batches),
-        severity=severity_of(_share_of(run, 1.0 - 1.0 / batches)),
+        cause="exchange-every-micro-batch", cost=cost, severity=severity_of(cost),
         sentence=f"Gradients are exchanged {exchanges:.0f} times a window: accumulation saves nothing.",
-        evidence=(f"a window has {batches:.0f} micro-batches and sends {exchanges:.1f} x the parameters",),
+        evidence=(f"an update has {batches:.0f} micro-batches and as many exchanges",),
         action="Exchange once a window: Worker(accumulate=k) does, or DDP's no_sync round forward "
         "and backward of all micro-batches but the last.",
         figures={"exchanges": exchanges, "batches": batches},
     )  # fmt: skip
-
-
-def _share_of(run: Run, part: float) -> float:
-    steps = [step for rank in run.ranks for step in rank.steps]
-    exchange_s = sum(step.exchange_s for step in steps)
-    work_s = sum(step.data_s + step.forward_s + step.backward_s for step in steps)
-    return part * exchange_s / max(exchange_s + work_s, 1e-9)
 
 
 def _queueing(run: Run, found: Measured) -> Finding | None:
@@ -83,7 +90,7 @@ def _queueing(run: Run, found: Measured) -> Finding | None:
     )  # fmt: skip
 
 
-def _bound(run: Run, found: Measured) -> Finding | None:
+def _bound(found: Measured, whose: str) -> Finding | None:
     moved_s, work_s = float(found.transfer_s.mean()), float(found.own_s.max(axis=1).mean())
     part = moved_s / found.cycle_s
     if part < BOUND:
@@ -92,7 +99,7 @@ def _bound(run: Run, found: Measured) -> Finding | None:
     even = ceil(batch * moved_s / (found.workers - 1) / max(work_s, 1e-9))
     good = ceil(batch * GOOD_SHARE / (1 - GOOD_SHARE) * moved_s / max(work_s, 1e-9))
     slower = work_s * (found.workers - 1) < moved_s
-    cause = "batch-too-small" if slower else _whose(run, found)
+    cause = "batch-too-small" if slower else whose
     return Finding(
         cause=cause, cost=part, severity=severity_of(part),
         sentence=f"{_WORDS[cause]}: exchanging takes {share(part)} of the time.",
@@ -115,8 +122,9 @@ _WORDS = {
 }
 
 
-def _whose(run: Run, found: Measured) -> str:
-    if found.topology != "server":
+def whose_time(run: Run) -> str:
+    """Whether an exchange's time is the server's or the way's: pulling waits for no sum."""
+    if run.setup.topology != "server":
         return "communication-bound"
     steps = [step for rank in run.ranks for step in rank.steps]
     pulled_s, moved_s = (sum(getattr(s, f) for s in steps) for f in ("pull_s", "exchange_s"))

@@ -54,11 +54,13 @@ UNEXPLAINED, COMPUTING = "unexplained", "forward and backward"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
-    """A worker that stands out. ``longer``: its mean excess, as a share of what a window takes the others.
-    ``excess_s``: of its own work on a window, mean over the windows in which it is slow; ``own_s``, ``typical_s``: its median and the others'; ``slow_share``: of its
-    windows. ``last`` of the ``costly`` windows, expected ``by_chance``; ``chance``: the probability.
-    ``phase`` explains ``explained`` of the excess. ``cost``: its part of what is lost by all suspects.
-    ``burst``: first window and length of the longest stretch. ``proven``: whether it may be accused.
+    """A worker that stands out.
+
+    ``longer``: its mean excess over what a window takes the others, as a share of that. ``excess_s``:
+    mean over the windows in which it is slow, ``slow_share`` of all; ``own_s``, ``typical_s``: medians,
+    its and the others'. ``last`` of the ``costly`` windows, expected ``by_chance``; ``chance``: the
+    probability of that. ``phase`` explains ``explained`` of the excess. ``cost``: its part of what is
+    lost by all suspects. ``burst``: first window and length of the longest stretch.
     """
 
     rank: int
@@ -186,9 +188,11 @@ def _phase(found: Measured, column: int, counted: Flags) -> tuple[str, float]:
     if total_s <= 0:
         return UNEXPLAINED, 0.0
     if excess[name] >= MOST_OF_IT * total_s:
-        return name, excess[name] / total_s
+        return name, min(1.0, excess[name] / total_s)
     both = (excess[FORWARD] + excess[BACKWARD]) / total_s
-    return (COMPUTING, both) if both >= MOST_OF_IT else (UNEXPLAINED, excess[name] / total_s)
+    return (
+        (COMPUTING, min(1.0, both)) if both >= MOST_OF_IT else (UNEXPLAINED, excess[name] / total_s)
+    )
 
 
 def _pattern(slow: Flags) -> str:

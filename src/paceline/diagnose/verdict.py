@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.compare.units import share
-from paceline.diagnose.exchange import about_exchange
+from paceline.diagnose.exchange import about_exchange, about_server, whose_time
 from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
 from paceline.diagnose.loss import about_loss
 from paceline.diagnose.measured import Measured, measured
@@ -32,35 +32,49 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     Raises UsageError for a question that cannot be asked of this run.
     """
     found = measured(run)
-    doubts = _thin(run, found)
-    findings = [] if doubts else _comparing(run, found, doubts)
-    findings += [*about_threads(run), *about_loss(run)]
-    findings.sort(key=lambda one: (-SEVERITIES.index(one.severity), -one.cost))
+    most = max(len(rank.steps) for rank in run.ranks)
+    thin = thin_evidence(found, world_size=run.setup.world_size, most=most)
+    server = [] if thin else about_server(run, found)
+    findings = [] if thin else compared(found, exchange=not server, whose=whose_time(run))
+    findings += [*server, *about_threads(run), *about_loss(run)]
+    return concluded(str(run.directory), found, findings, thin, questions)
+
+
+def compared(
+    found: Measured, *, exchange: bool = True, whose: str = "communication-bound"
+) -> list[Finding]:
+    """What comes of holding the workers against each other."""
+    about = about_workers(found, suspects(found))
+    about += about_exchange(found, whose) if exchange else []
+    return about or about_rounds(found)
+
+
+def concluded(
+    name: str,
+    found: Measured,
+    findings: Sequence[Finding],
+    thin: Sequence[str],
+    questions: Sequence[str],
+) -> Diagnosis:
+    """The diagnosis that ``findings`` amount to. ``thin``: why workers were not compared, if so."""
+    ordered = sorted(findings, key=lambda one: (-SEVERITIES.index(one.severity), -one.cost))
+    named = any(one.ranks for one in ordered)
+    doubts = list(thin) or ([] if named else doubts_about(suspects(found)))
     asked = [answer(found, text) for text in questions]
     return Diagnosis(
-        run=str(run.directory), status=_status(findings, doubts), findings=tuple(findings),
+        run=name, status=_status(ordered, doubts), findings=tuple(ordered),
         doubts=tuple(doubts), remarks=tuple(_remarks(found)),
-        what_if=(*asked, *usual(found, findings)),
+        what_if=(*asked, *usual(found, ordered)),
     )  # fmt: skip
 
 
-def _comparing(run: Run, found: Measured, doubts: list[str]) -> list[Finding]:
-    """What comes of holding the workers against each other; adds to ``doubts``."""
-    named = suspects(found)
-    about = about_workers(found, named)
-    if not about:
-        doubts += doubts_about(named)
-    return [*about, *about_exchange(run, found), *([] if about or doubts else about_rounds(found))]
-
-
-def _thin(run: Run, found: Measured) -> list[str]:
-    size = run.setup.world_size
-    missing = sorted(set(range(size)) - set(found.ranks))
+def thin_evidence(found: Measured, *, world_size: int, most: int) -> list[str]:
+    """Why workers cannot be held against each other, if so; ``most``: windows of the fastest."""
+    missing = sorted(set(range(world_size)) - set(found.ranks))
     if missing:
         names = ", ".join(map(str, missing))
-        return [f"the traces of {len(missing)} of {size} workers are missing (rank {names})"]
+        return [f"the traces of {len(missing)} of {world_size} workers are missing (rank {names})"]
     needed = MIN_WINDOWS if found.together else MIN_OWN_WINDOWS
-    most = max(len(rank.steps) for rank in run.ranks)
     if found.windows < needed or most < MIN_WINDOWS:
         return [
             f"only {found.windows} windows of every worker can be compared, {needed} are needed: "

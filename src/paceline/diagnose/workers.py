@@ -52,7 +52,7 @@ _CURES = {
 
 def about_workers(found: Measured, suspects: Sequence[Suspect]) -> list[Finding]:
     """A finding for each proven suspect that is worth a word."""
-    proven = [(one, _finding(found, one)) for one in suspects if one.proven]
+    proven = [(one, about_worker(found, one)) for one in suspects if one.proven]
     return [finding for one, finding in proven if finding.severity != "info" or _notable(one)]
 
 
@@ -71,7 +71,8 @@ def doubts_about(suspects: Sequence[Suspect]) -> list[str]:
     ]
 
 
-def _finding(found: Measured, suspect: Suspect) -> Finding:
+def about_worker(found: Measured, suspect: Suspect) -> Finding:
+    """The finding about one worker that stands out."""
     own_lag, other_lag = _lags(found, suspect.column)
     stale = own_lag >= max(STALE_FACTOR * other_lag, other_lag + MIN_EXTRA_LAG)
     extra = _extra_weight(found, suspect.column)
