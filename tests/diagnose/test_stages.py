@@ -22,8 +22,10 @@ def operations(*, slow=None, heavy=None, replicas=4, stages=3, steps=30, micro_b
                             rank=replica * stages + stage, replica=replica, stage=stage, step=step + 5,
                             kind=kind, duration_s=time_s * factor * rng.uniform(0.97, 1.03),
                         )  # fmt: skip
-                yield Operation(rank=0, replica=replica, stage=stage, step=step + 5, kind="grads-reduce-scatter",
-                                duration_s=99.0)  # fmt: skip
+                yield Operation(
+                    rank=0, replica=replica, stage=stage, step=step + 5, kind="backward-recv",
+                    duration_s=99.0,
+                )  # fmt: skip
 
 
 def test_a_slow_worker_is_named_with_the_slowdown_of_the_whole_pipeline():

@@ -131,7 +131,7 @@ def _evidence(found: Measured, suspect: Suspect) -> list[str]:
         start, length = suspect.burst
         lines.append(f"the longest burst: {length} windows from number {start} of those compared")
     others = np.delete(found.wait_s, suspect.column, axis=1)
-    if found.together:
+    if found.together and others.any():
         waits = duration(float(others.mean()))
         lines.append(f"meanwhile each of the others waits {waits} a window, mean")
     return lines
