@@ -29,6 +29,8 @@ LONG_STEP_S = 0.06
 PLANES = ("sync:allreduce", "sync:allreduce", "sync:server", "async")
 """Half of the runs on each plane."""
 PHASES = ("data loading", "forward", "backward", "own code between steps", "optimizer")
+LAGGING = PHASES[:3]
+"""Between pull and push: what is done before the pull makes no gradient old."""
 SIZES = {"persistent": (0.3, 3.0), "bursty": (1.5, 5.0), "transient": (3.0, 8.0)}
 """Seconds more in a slow window, over a step's: a third more at least, where it is always slow."""
 GOAL_RIGHT = 57 / 60
@@ -97,7 +99,7 @@ def _lagging(draw: random.Random, number: int) -> Case:
     """
     added_s = [LONG_STEP_S * 1.15 * (20 / 3 - 1)] * (WINDOWS // 2)
     case = _case(
-        draw, f"lag-{number}", strategy="async", phase=draw.choice(PHASES[:-1]),
+        draw, f"lag-{number}", strategy="async", phase=draw.choice(LAGGING),
         pattern="persistent", added_s=added_s,
     )  # fmt: skip
     shorter = {"windows": len(added_s), "step_s": LONG_STEP_S}

@@ -33,21 +33,21 @@ def drawn(rng, plane):
 def test_the_worker_at_fault_is_named_with_its_phase(plane):
     rng = np.random.default_rng(5)
     right = patterns = 0
-    for _ in range(40):
+    for _ in range(25):
         case, rank, phase, pattern = drawn(rng, plane)
         found = diagnose(fabricated(case)).findings
         hit = bool(found) and (found[0].ranks, found[0].phase) == ((rank,), WORDS[phase])
         right += hit
         patterns += hit and found[0].pattern == pattern
         assert all(one.ranks in ((), (rank,)) for one in found), "somebody else is accused"
-    assert right >= 36
+    assert right >= 23
     assert patterns >= 0.9 * right
 
 
 @pytest.mark.parametrize("plane", ["allreduce", "server", "async"])
 def test_nobody_is_accused_where_nobody_is_at_fault(plane):
     rng = np.random.default_rng(6)
-    for _ in range(40):
+    for _ in range(25):
         case = Case(
             workers=int(rng.choice([2, 4, 8])), plane=plane, windows=int(rng.choice([40, 160])),
             jitter=float(rng.choice([0.0, 0.05, 0.1, 0.2])), hiccup=float(rng.choice([0.0, 0.03])),

@@ -14,7 +14,7 @@ from paceline.diagnose.chance import (
     hypergeometric_tail,
     longest_run,
 )
-from paceline.diagnose.pace import pace_s
+from paceline.diagnose.pace import others_s, pace_s
 from paceline.strategies import SSP, Async, Backup, Sync
 
 
@@ -52,3 +52,14 @@ def test_the_pace_of_each_strategy():
     assert pace_s(Backup(spares=1), own_s) == pytest.approx(4 / 3, rel=0.02)
     assert pace_s(Async(), own_s) == pytest.approx(4 / 3.25)
     assert pace_s(SSP(staleness=inf), own_s) == pace_s(Async(), own_s)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("together", [True, False])
+def test_the_others_are_all_but_oneself(workers, together):
+    own_s = np.random.default_rng(workers).integers(0, 5, (20, workers)).astype(float)
+    found = others_s(own_s, together=together)
+    for k, i in product(range(20), range(workers)):
+        rest = [own_s[k, j] for j in range(workers) if j != i]
+        every = [own_s[r, j] for r in range(20) for j in range(workers) if j != i]
+        assert found[k, i] == np.median(rest if together else every)

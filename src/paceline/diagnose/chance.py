@@ -1,11 +1,10 @@
-"""Could it be chance? Exact binomial tails, and whether flags come in runs. Pure arithmetic."""
+"""Could it be chance? Binomial and hypergeometric tails, and whether flags come in runs. Pure arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import groupby
-from math import comb, exp, lgamma, log
+from math import exp, lgamma, log
 
 
 def binomial_tail(successes: int, trials: int, chance: float) -> float:
@@ -18,17 +17,19 @@ def binomial_tail(successes: int, trials: int, chance: float) -> float:
 
 
 def _point(k: int, n: int, p: float) -> float:
-    ways = lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
-    return exp(ways + k * log(p) + (n - k) * log(1.0 - p))
+    return exp(_log_comb(n, k) + k * log(p) + (n - k) * log(1.0 - p))
 
 
 def hypergeometric_tail(seen: int, drawn: int, own: int, total: int) -> float:
     """P(X >= seen) of ``drawn`` from ``total`` without replacement, of which ``own`` are one's own."""
-    ways = comb(total, drawn)
-    some = sum(
-        comb(own, k) * comb(total - own, drawn - k) for k in range(seen, min(own, drawn) + 1)
-    )
-    return float(Fraction(some, ways))
+    ways = _log_comb(total, drawn)
+    first, last = max(seen, drawn - (total - own)), min(own, drawn)
+    logs = (_log_comb(own, k) + _log_comb(total - own, drawn - k) for k in range(first, last + 1))
+    return min(1.0, sum(exp(one - ways) for one in logs))
+
+
+def _log_comb(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def longest_run(flags: Sequence[bool]) -> tuple[int, int]:

@@ -42,11 +42,23 @@ def pace_s(strategy: Strategy, own_s: Floats, transfer_s: Floats | float = 0.0) 
 
 def others_s(own_s: Floats, *, together: bool) -> Floats:
     """For each entry what the other workers took: their median in this round, or in all windows."""
-    workers = own_s.shape[1]
-    found = np.empty_like(own_s)
-    for i in range(workers):
-        rest = np.delete(own_s, i, axis=1)
-        found[:, i] = np.median(rest, axis=1) if together else np.median(rest)
+    if together:
+        return _median_of_others(own_s)
+    columns = range(own_s.shape[1])
+    medians = [np.median(np.delete(own_s, column, axis=1)) for column in columns]
+    return np.broadcast_to(np.array(medians), own_s.shape).copy()
+
+
+def _median_of_others(rows: Floats) -> Floats:
+    """For each entry the median of its row without it: from one sort of each row."""
+    order = rows.argsort(axis=1, kind="stable")
+    place = order.argsort(axis=1, kind="stable")
+    ranked = np.take_along_axis(rows, order, axis=1)
+    middle = ((rows.shape[1] - 2) // 2, (rows.shape[1] - 1) // 2)
+    low, high = (
+        np.take_along_axis(ranked, np.where(place > at, at, at + 1), axis=1) for at in middle
+    )
+    found: Floats = (low + high) / 2.0
     return found
 
 

@@ -64,7 +64,7 @@ def concluded(
     return Diagnosis(
         run=name, status=_status(ordered, doubts), findings=tuple(ordered),
         doubts=tuple(doubts), remarks=tuple(_remarks(found)),
-        what_if=(*asked, *usual(found, ordered)),
+        what_if=tuple(dict.fromkeys([*asked, *usual(found, ordered)])),
     )  # fmt: skip
 
 
@@ -102,8 +102,8 @@ def _remarks(found: Measured) -> list[str]:
     if not waiting:
         return []
     return [
-        f"Waiting inside a collective: {', '.join(waiting)}. A card that waits in a collective shows "
-        f"100 % utilisation: it is the busiest-looking that wait, and {_late(found)} that they wait for."
+        f"Waiting inside a collective, mostly for {_late(found)}: {', '.join(waiting)}. A card that "
+        "waits in a collective shows 100 % utilisation: it is not the busy ones that are slow."
     ]
 
 

@@ -29,8 +29,11 @@ def usual(found: Measured, findings: Sequence[Finding]) -> list[WhatIf]:
 
 def answer(found: Measured, text: str) -> WhatIf:
     """The answer to one question, worded as in :data:`ALLOWED`. Raises UsageError if it is none."""
-    if not found.windows:
-        raise UsageError(f"--what-if {text}: the run has recorded too little to compute with.")
+    if not found.windows or found.workers < 2:
+        raise UsageError(
+            f"--what-if {text}: there is nothing to compute with. Ask it of a run of several workers "
+            "that have recorded a few windows each."
+        )
     kind, _, rest = text.partition(":")
     now_s = pace_s(found.strategy, found.own_s, found.transfer_s)
     if kind == "rank":
