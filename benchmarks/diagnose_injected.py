@@ -56,17 +56,17 @@ def main() -> None:
 def drawn(seed: int, injected: int, clean: int, lags: int) -> list[Case]:
     """The cases of a seed."""
     draw = random.Random(seed)
-    cases = [_faulty(draw, number) for number in range(injected)]
+    cases = [_injected(draw, number) for number in range(injected)]
     cases += [_clean(draw, number) for number in range(clean)]
     return cases + [_lagging(draw, number) for number in range(lags)]
 
 
-def _faulty(draw: random.Random, number: int) -> Case:
+def _injected(draw: random.Random, number: int) -> Case:
     strategy, pattern = draw.choice(PLANES), draw.choice(list(SIZES))
     phases = PHASES if strategy == "sync:allreduce" else PHASES[:-1]
     low, high = SIZES[pattern]
     size_s = STEP_S * low * (high / low) ** draw.random()
-    return _case(
+    return faulty(
         draw, f"injected-{number}", strategy=strategy, phase=draw.choice(phases), pattern=pattern,
         added_s=_added_s(draw, pattern, size_s),
     )  # fmt: skip
@@ -86,7 +86,7 @@ def _added_s(draw: random.Random, pattern: str, size_s: float) -> list[float]:
 def _clean(draw: random.Random, number: int) -> Case:
     hiccup = draw.choice([0.0, 0.0, 0.03])
     none = [0.0] * WINDOWS
-    case = _case(
+    case = faulty(
         draw, f"clean-{number}", strategy=draw.choice(PLANES), phase="", pattern="", added_s=none
     )
     return {**case, "rank": -1, "hiccup": hiccup, "jitter": draw.uniform(0.0, 0.15)}
@@ -98,7 +98,7 @@ def _lagging(draw: random.Random, number: int) -> Case:
     Their steps are long enough for this machine's own time, which comes on top, not to count.
     """
     added_s = [LONG_STEP_S * 1.15 * (20 / 3 - 1)] * (WINDOWS // 2)
-    case = _case(
+    case = faulty(
         draw, f"lag-{number}", strategy="async", phase=draw.choice(LAGGING),
         pattern="persistent", added_s=added_s,
     )  # fmt: skip
@@ -106,7 +106,8 @@ def _lagging(draw: random.Random, number: int) -> Case:
     return {**case, **shorter, "workers": 4, "rank": draw.randrange(4)}
 
 
-def _case(draw: random.Random, name: str, **more: Any) -> Case:
+def faulty(draw: random.Random, name: str, **more: Any) -> Case:
+    """A case; ``more``: where, in which phase, what is added in each window."""
     workers = draw.choice([2, 4])
     return {
         "name": name, "workers": workers, "rank": draw.randrange(workers), "windows": WINDOWS,
