@@ -125,3 +125,22 @@ def test_who_waits_in_a_collective_shows_full_utilisation():
     (remark,) = diagnose(run).remarks
     assert "100 % utilisation" in remark
     assert diagnose(fabricated(Case())).remarks == ()
+
+
+def test_of_several_workers_in_one_script_the_last_is_judged():
+    early = fabricated(Case(plane="server", windows=60))
+    late = fabricated(Case(plane="async", windows=60, faults=((1, "forward", np.full(60, 0.1)),)))
+
+    def later(record):
+        return replace(record, time_s=record.time_s + 1e6)
+
+    def joined(first, second):
+        setups = (first.setup, replace(second.setup, time_s=1e6 - 1))
+        steps = (*first.steps, *map(later, second.steps))
+        return replace(first, setups=setups, steps=steps)
+
+    both = tuple(joined(*pair) for pair in zip(early.ranks, late.ranks, strict=True))
+    diagnosis = diagnose(replace(early, ranks=both))
+    assert [one.ranks for one in diagnosis.findings] == [(1,)]
+    assert diagnosis.findings == diagnose(late).findings
+    assert "2 Workers" in diagnosis.remarks[-1]

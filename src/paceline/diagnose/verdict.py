@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from paceline.compare.units import share
 from paceline.diagnose.exchange import about_exchange, about_server, whose_time
 from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
+from paceline.diagnose.generations import last_generation
 from paceline.diagnose.loss import about_loss
 from paceline.diagnose.measured import Measured, measured
 from paceline.diagnose.rounds import about_rounds
@@ -24,6 +26,7 @@ always being last is not chance (2^-10 x tests)."""
 MIN_OWN_WINDOWS = 6
 """Where nobody goes in rounds, windows of a worker: a very slow one has few, but each is far out."""
 NOTABLE_WAIT = 0.1
+_LAST = "The script made {made} Workers one after another: only the last one is judged."
 
 
 def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
@@ -31,13 +34,17 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
 
     Raises UsageError for a question that cannot be asked of this run.
     """
+    run, workers_made = last_generation(run)
     found = measured(run)
     most = max(len(rank.steps) for rank in run.ranks)
     thin = thin_evidence(found, world_size=run.setup.world_size, most=most)
     server = [] if thin else about_server(run, found)
     findings = [] if thin else compared(found, exchange=not server, whose=whose_time(run))
     findings += [*server, *about_threads(run), *about_loss(run)]
-    return concluded(str(run.directory), found, findings, thin, questions)
+    diagnosis = concluded(str(run.directory), found, findings, thin, questions)
+    return diagnosis if workers_made < 2 else replace(
+        diagnosis, remarks=(*diagnosis.remarks, _LAST.format(made=workers_made))
+    )  # fmt: skip
 
 
 def compared(
