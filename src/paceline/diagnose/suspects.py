@@ -138,7 +138,8 @@ def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused)
     slow = _slow(over_s[:, column], MIN_EXCESS * float(np.median(own_s)))
     pattern = _pattern(slow)
     counted = np.ones_like(slow) if pattern == "persistent" else slow
-    phase, explained = (accused.phase, 1.0) if accused.phase else _phase(found, column, counted)
+    excess = _excess_by_phase(found, column, counted)
+    phase = accused.phase or _phase(excess)
     last, costly, by_chance, chance = _chance(found, times_s, column)
     rest = np.delete(own_s, column, axis=1)
     return Suspect(
@@ -147,7 +148,7 @@ def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused)
         excess_s=float(over_s[slow, column].mean()),
         own_s=float(np.median(own_s[:, column])), typical_s=float(np.median(rest)),
         slow_share=float(slow.mean()), last=last, costly=costly, by_chance=by_chance,
-        chance=min(1.0, chance * accused.tests), phase=phase, explained=explained,
+        chance=min(1.0, chance * accused.tests), phase=phase, explained=_explained(excess, phase),
         pattern=pattern, burst=longest_run(slow.tolist()),
     )  # fmt: skip
 
@@ -172,27 +173,33 @@ def _costliest(loss_s: Floats, share: float) -> Wholes:
     return order[:count]
 
 
-def _phase(found: Measured, column: int, counted: Flags) -> tuple[str, float]:
-    """The phase whose excess over the others' median explains most of the loss, and how much.
+def _excess_by_phase(found: Measured, column: int, counted: Flags) -> dict[str, float]:
+    """Each phase's mean excess over the others' median, in seconds, over the ``counted`` windows.
 
-    ``counted``: the windows that are looked at. Of one that is always slow these are all: its slowest
-    alone are those in which some other phase happened to be long as well.
+    Of a worker that is always slow these are all: its slowest alone are those in which some other
+    phase happened to be long as well.
     """
     excess: dict[str, float] = {}
     for name in PHASES:
         times_s = found.phases[name]
         over_s = times_s - others_s(times_s, together=found.together)
         excess[name] = float(over_s[counted, column].mean())
-    total_s = sum(excess.values())
+    return excess
+
+
+def _phase(excess: dict[str, float]) -> str:
+    """The phase that explains most of the excess."""
     name = max(excess, key=lambda one: excess[one])
-    if total_s <= 0:
-        return UNEXPLAINED, 0.0
-    if excess[name] >= MOST_OF_IT * total_s:
-        return name, min(1.0, excess[name] / total_s)
-    both = (excess[FORWARD] + excess[BACKWARD]) / total_s
-    return (
-        (COMPUTING, min(1.0, both)) if both >= MOST_OF_IT else (UNEXPLAINED, excess[name] / total_s)
-    )
+    if _explained(excess, name) >= MOST_OF_IT:
+        return name
+    return COMPUTING if _explained(excess, COMPUTING) >= MOST_OF_IT else UNEXPLAINED
+
+
+def _explained(excess: dict[str, float], phase: str) -> float:
+    total_s = sum(excess.values())
+    parts = (FORWARD, BACKWARD) if phase == COMPUTING else (phase,)
+    part_s = sum(excess.get(name, 0.0) for name in parts)
+    return min(1.0, max(0.0, part_s / total_s)) if total_s > 0 else 0.0
 
 
 def _pattern(slow: Flags) -> str:
