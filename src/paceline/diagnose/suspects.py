@@ -5,12 +5,12 @@ Three things must come together before a worker is named, so that noise accuses 
 * **effect**: its own work takes a tenth longer than the others' (mean excess over their median), and
   twice as much longer as the typical worker's does;
 * **cost**: without its excess the run would be shorter (:mod:`.pace`);
-* **significance**. Where workers go in rounds: of the costliest rounds it was the last far more often
-  than Binomial(K, 1/N) allows (Bonferroni over workers and tests). The costliest rounds are the fewest
-  that make up half, or four fifths, of all that is lost: a straggler that is always late and one that
-  hiccups now and then both show, and which rounds they are does not depend on who was last. Elsewhere:
-  of the longest windows of all workers, chosen likewise, more are its own than drawing lots would give
-  it (hypergeometric).
+* **significance**. Where workers go in rounds: of the costly rounds it was the last far more often than
+  Binomial(K, 1/N) allows (Bonferroni over workers and tests). Costly is a round that loses at least half
+  of what the costliest do on average, which make up half (or, a second test, four fifths) of all that is
+  lost: a straggler that is always late and one that hiccups now and then both show, and which rounds
+  these are does not depend on who was last. Elsewhere: of the longest windows of all workers, chosen
+  likewise, more are its own than drawing lots would give it (hypergeometric).
 
 What these workers suffer from, and what to do about it, is for others to say.
 """
@@ -165,6 +165,12 @@ def _slow(over_s: Floats, notable_s: float) -> Flags:
     return slow
 
 
+def _notable(loss_s: Floats, share: float) -> Wholes:
+    """Places of the entries of at least half of what the costliest, which make up ``share``, are on average."""
+    heavy_s = loss_s[_costliest(loss_s, share)]
+    return np.flatnonzero(loss_s >= 0.5 * float(heavy_s.mean()))
+
+
 def _costliest(loss_s: Floats, share: float) -> Wholes:
     """Places of the fewest entries that make up ``share`` of the sum; at least one."""
     order = np.argsort(-loss_s, kind="stable")
@@ -223,7 +229,7 @@ def _chance(found: Measured, times_s: Floats, column: int) -> tuple[int, int, fl
 
 def _last_of_the_round(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:
     loss_s = times_s.max(axis=1) - np.median(times_s, axis=1)
-    costly = _costliest(loss_s, share)
+    costly = _notable(loss_s, share)
     last = int((times_s[costly].argmax(axis=1) == column).sum())
     return last, len(costly), binomial_tail(last, len(costly), 1.0 / times_s.shape[1])
 
@@ -231,6 +237,6 @@ def _last_of_the_round(times_s: Floats, column: int, share: float) -> tuple[int,
 def _among_the_longest(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:
     loss_s = np.maximum(times_s - np.median(times_s), 0.0).ravel()
     owner = np.tile(np.arange(times_s.shape[1]), len(times_s))
-    longest = _costliest(loss_s, share)
+    longest = _notable(loss_s, share)
     seen = int((owner[longest] == column).sum())
     return seen, len(longest), hypergeometric_tail(seen, len(longest), len(times_s), times_s.size)

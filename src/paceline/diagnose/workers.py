@@ -141,7 +141,7 @@ def _rarity(found: Measured, suspect: Suspect) -> str:
     chance = "p < 1e-6" if suspect.chance < 1e-6 else f"p = {suspect.chance:.2g}"
     if found.together:
         return (
-            f"it was the last in {suspect.last} of the {suspect.costly} costliest windows; "
+            f"it was the last in {suspect.last} of the {suspect.costly} costly windows; "
             f"{suspect.by_chance:.0f} would be chance ({chance})"
         )
     return (
