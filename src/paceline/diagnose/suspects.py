@@ -60,7 +60,8 @@ class Suspect:
     mean over the windows in which it is slow, ``slow_share`` of all; ``own_s``, ``typical_s``: medians,
     its and the others'. ``last`` of the ``costly`` windows, expected ``by_chance``; ``chance``: the
     probability of that. ``phase`` explains ``explained`` of the excess. ``cost``: its part of what is
-    lost by all suspects. ``burst``: first window and length of the longest stretch.
+    lost by all suspects. ``burst``: first window and length of the longest stretch. ``many``: how
+    many workers stand out together; last is then who is among the ``many`` last.
     """
 
     rank: int
@@ -79,6 +80,7 @@ class Suspect:
     pattern: str
     burst: tuple[int, int]
     cost: float
+    many: int
 
     @property
     def proven(self) -> bool:
@@ -116,7 +118,12 @@ def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "")
     parts = excess[columns] / excess[columns].sum()
     named = [
         _suspect(
-            found, times_s, over_s, Accused(column=i, cost=cost * part, tests=tests, phase=phase)
+            found,
+            times_s,
+            over_s,
+            Accused(
+                column=i, cost=cost * part, tests=tests, phase=phase, many=len(columns)
+            ),  # fmt: skip
         )
         for i, part in zip(columns, parts, strict=True)
     ]
@@ -125,12 +132,14 @@ def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accused:
-    """Who is looked at: ``phase`` if only that is, ``tests``: how many such looks there are."""
+    """Who is looked at: ``phase`` if only that is, ``tests``: how many such looks there are; ``many``:
+    how many workers stand out together, so that the last of a round may be any of them."""
 
     column: int
     cost: float
     tests: int
     phase: str
+    many: int
 
 
 def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused) -> Suspect:
@@ -140,7 +149,7 @@ def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused)
     counted = np.ones_like(slow) if pattern == "persistent" else slow
     excess = _excess_by_phase(found, column, counted)
     phase = accused.phase or _phase(excess)
-    last, costly, by_chance, chance = _chance(found, times_s, column)
+    last, costly, by_chance, chance = _chance(found, times_s, column, accused.many)
     rest = np.delete(own_s, column, axis=1)
     return Suspect(
         rank=found.ranks[column], column=column, cost=accused.cost,
@@ -150,6 +159,7 @@ def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused)
         slow_share=float(slow.mean()), last=last, costly=costly, by_chance=by_chance,
         chance=min(1.0, chance * accused.tests), phase=phase, explained=_explained(excess, phase),
         pattern=pattern, burst=longest_run(slow.tolist()),
+        many=accused.many,
     )  # fmt: skip
 
 
@@ -217,21 +227,28 @@ def _pattern(slow: Flags) -> str:
     return "persistent" if share >= MOSTLY else "transient"
 
 
-def _chance(found: Measured, times_s: Floats, column: int) -> tuple[int, int, float, float]:
+def _chance(
+    found: Measured, times_s: Floats, column: int, many: int
+) -> tuple[int, int, float, float]:
     """(how often it stood out, of how many, how many by chance, probability of that or more)."""
-    test = _last_of_the_round if found.together else _among_the_longest
-    seen, of, chance = min(
-        (test(times_s, column, share) for share in COSTLIEST), key=lambda one: one[2]
-    )
-    tries = len(COSTLIEST) * found.workers
-    return seen, of, of / found.workers, min(1.0, tries * chance)
+    if found.together:
+        tests = [_late_in_the_round(times_s, column, share, many) for share in COSTLIEST]
+    else:
+        tests = [_among_the_longest(times_s, column, share) for share in COSTLIEST]
+    seen, of, chance = min(tests, key=lambda one: one[2])
+    by_chance = of * (many if found.together else 1) / found.workers
+    return seen, of, by_chance, min(1.0, len(tests) * found.workers * chance)
 
 
-def _last_of_the_round(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:
-    loss_s = times_s.max(axis=1) - np.median(times_s, axis=1)
-    costly = _notable(loss_s, share)
-    last = int((times_s[costly].argmax(axis=1) == column).sum())
-    return last, len(costly), binomial_tail(last, len(costly), 1.0 / times_s.shape[1])
+def _late_in_the_round(
+    times_s: Floats, column: int, share: float, many: int
+) -> tuple[int, int, float]:
+    """Of the costly rounds it was among the ``many`` last."""
+    workers = times_s.shape[1]
+    costly = times_s[_notable(times_s.max(axis=1) - np.median(times_s, axis=1), share)]
+    places = costly.argsort(axis=1, kind="stable")[:, workers - many :]
+    last = int((places == column).sum())
+    return last, len(costly), binomial_tail(last, len(costly), many / workers)
 
 
 def _among_the_longest(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:

@@ -140,8 +140,9 @@ def _evidence(found: Measured, suspect: Suspect) -> list[str]:
 def _rarity(found: Measured, suspect: Suspect) -> str:
     chance = "p < 1e-6" if suspect.chance < 1e-6 else f"p = {suspect.chance:.2g}"
     if found.together:
+        last = "the last" if suspect.many == 1 else f"among the {suspect.many} last"
         return (
-            f"it was the last in {suspect.last} of the {suspect.costly} costly windows; "
+            f"it was {last} in {suspect.last} of the {suspect.costly} costly windows; "
             f"{suspect.by_chance:.0f} would be chance ({chance})"
         )
     return (
