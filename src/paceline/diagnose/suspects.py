@@ -121,9 +121,7 @@ def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "")
             found,
             times_s,
             over_s,
-            Accused(
-                column=i, cost=cost * part, tests=tests, phase=phase, many=len(columns)
-            ),  # fmt: skip
+            Accused(column=i, cost=cost * part, tests=tests, phase=phase, many=len(columns)),
         )
         for i, part in zip(columns, parts, strict=True)
     ]
@@ -243,11 +241,12 @@ def _chance(
 def _late_in_the_round(
     times_s: Floats, column: int, share: float, many: int
 ) -> tuple[int, int, float]:
-    """Of the costly rounds it was among the ``many`` last."""
+    """In how many of the costly rounds it was among the ``many`` last; a tie with the usual is not late."""
     workers = times_s.shape[1]
     costly = times_s[_notable(times_s.max(axis=1) - np.median(times_s, axis=1), share)]
     places = costly.argsort(axis=1, kind="stable")[:, workers - many :]
-    last = int((places == column).sum())
+    late = costly[:, column] > np.median(costly, axis=1)
+    last = int(((places == column).any(axis=1) & late).sum())
     return last, len(costly), binomial_tail(last, len(costly), many / workers)
 
 
