@@ -241,11 +241,14 @@ def _chance(
 def _late_in_the_round(
     times_s: Floats, column: int, share: float, many: int
 ) -> tuple[int, int, float]:
-    """In how many of the costly rounds it was among the ``many`` last; a tie with the usual is not late."""
+    """In how many of the costly rounds it was among the ``many`` last, and late: by half of what the
+    last one was. (Where many are equal, somebody is second to last all the same.)"""
     workers = times_s.shape[1]
-    costly = times_s[_notable(times_s.max(axis=1) - np.median(times_s, axis=1), share)]
-    places = costly.argsort(axis=1, kind="stable")[:, workers - many :]
-    late = costly[:, column] > np.median(costly, axis=1)
+    usual_s = np.median(times_s, axis=1)
+    loss_s = times_s.max(axis=1) - usual_s
+    costly = _notable(loss_s, share)
+    places = times_s[costly].argsort(axis=1, kind="stable")[:, workers - many :]
+    late = times_s[costly, column] - usual_s[costly] >= 0.5 * loss_s[costly]
     last = int(((places == column).any(axis=1) & late).sum())
     return last, len(costly), binomial_tail(last, len(costly), many / workers)
 
