@@ -19,10 +19,11 @@ Example:
 
 \b
 Exit codes:
-  0  nothing found at or above --fail-on
-  1  a finding at or above --fail-on (minor: 5 % of the time, major: 20 %)
-  2  a value on the command line is wrong, or there is no run that can be read
-  3  undecided: the evidence is too thin, and the verdict says why
+  0    nothing found at or above --fail-on
+  1    a finding at or above --fail-on (minor: 5 % of the time, major: 20 %)
+  2    a value on the command line is wrong, or there is no run that can be read
+  3    undecided: the evidence is too thin, and the verdict says why
+  130  Ctrl-C
 """
 
 EXIT_FINDING, EXIT_UNDECIDED = 1, 3
