@@ -25,7 +25,9 @@ IMPURE = {"time", "random", "threading", "os", "torch", "numpy", "socket", "subp
 STANDARD_ONLY_BUT = {"trace": {"msgspec"}}
 TORCH_FREE_COMMANDS = ("import paceline", *[
     f"import sys; sys.argv = ['paceline', {arguments}]; from paceline.cli import main; main()"
-    for arguments in ("'--help'", *(f"'{name}', '--help'" for name in ("run", "compare", "report", "replay")))
+    for arguments in ("'--help'", *[
+        f"'{name}', '--help'" for name in ("run", "compare", "report", "replay", "diagnose")
+    ])
 ])  # fmt: skip
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

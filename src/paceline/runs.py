@@ -23,7 +23,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTrace:
-    """What one worker recorded, in its own order. ``close`` is None while it runs, or if it died."""
+    """What one worker recorded, in its own order. ``close`` is None while it runs, or if it died.
+
+    ``setups``: one for each Worker that its script made; ``setup`` is the first.
+    """
 
     rank: int
     setup: trace.Setup | None
@@ -33,6 +36,8 @@ class RankTrace:
     notes: tuple[trace.Note, ...]
     close: trace.Close | None
     health: tuple[trace.Health, ...] = ()
+    buckets: tuple[trace.Buckets, ...] = ()
+    setups: tuple[trace.Setup, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +158,8 @@ def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
         notes=_only(records, trace.Note),
         close=closes[-1] if closes else None,
         health=_only(records, trace.Health),
+        buckets=_only(records, trace.Buckets),
+        setups=setups,
     )
 
 

@@ -1,0 +1,194 @@
+"""The workers' windows side by side, each divided into its own work, waiting and transfer.
+
+No clock of one worker is compared with another's (FORMULAS, "Wait and transfer without synchronised
+clocks"; DeepSpeed's straggler logs, TraceLens). On the collective plane the duration d_ik of window
+k's collective, as worker i saw it, lasts until the last worker has come:
+
+    transfer_k = min_i d_ik        wait_ik = d_ik - transfer_k
+
+so the late one has the *shortest* collective. d_ik ends where the last bucket's sum is there
+(``Buckets.done_s``); what follows is the worker's own optimizer, and delays its next window. On the
+server plane the server says how long a push waited, and moving it is the worker's own: its link.
+
+This module knows records and arrays. It judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import nan
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.compare.phases import step_end_s
+from paceline.runs import RankTrace, Run
+from paceline.strategies import Strategy, is_dealt, parse_strategy
+from paceline.trace import Buckets, Step
+
+Floats = npt.NDArray[np.float64]
+
+DATA, FORWARD, BACKWARD = "data loading", "forward", "backward"
+OPTIMIZER, SCRIPT, LINK = "optimizer", "own code between steps", "link"
+PHASES = (DATA, FORWARD, BACKWARD, OPTIMIZER, SCRIPT, LINK)
+
+WARM_UP_WINDOWS = 2
+"""The first windows of a worker allocate memory and start loaders: they say nothing of the rest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """Arrays have the shape (windows, workers), seconds; column i is ``ranks[i]``'s.
+
+    ``phases``: each worker's own work by phase. ``wait_s``: for others. ``transfer_s``: exchanging,
+    which nobody in particular is to blame for. ``weight``: samples (or tokens); ``lag``: version lag.
+    ``together``: row k is one and the same round of all workers; else merely everybody's k-th window.
+    """
+
+    ranks: tuple[int, ...]
+    strategy: Strategy
+    topology: str
+    together: bool
+    phases: Mapping[str, Floats]
+    wait_s: Floats
+    transfer_s: Floats
+    weight: Floats
+    lag: Floats
+
+    @property
+    def windows(self) -> int:
+        """How many windows of each worker are compared."""
+        return len(self.wait_s)
+
+    @property
+    def workers(self) -> int:
+        """How many workers are compared."""
+        return len(self.ranks)
+
+    @property
+    def own_s(self) -> Floats:
+        """Each worker's own work on a window."""
+        total: Floats = np.sum(list(self.phases.values()), axis=0)
+        return total
+
+    @property
+    def cycle_s(self) -> float:
+        """The mean time from window to window."""
+        return float(np.mean(self.own_s + self.wait_s + self.transfer_s))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Window:
+    """One window of one worker. ``exchange_s``: all of its exchange but waiting that was recorded."""
+
+    clock: int
+    phases: dict[str, float]
+    ready_s: float
+    wait_s: float
+    exchange_s: float
+    weight: float
+    lag: float
+
+
+def measured(run: Run) -> Measured:
+    """The windows that every worker of ``run`` recorded, without the first ones; perhaps none."""
+    strategy, topology = parse_strategy(run.setup.strategy), run.setup.topology
+    together = topology == "allreduce" or is_dealt(strategy)
+    own = {rank.rank: _windows(rank) for rank in run.ranks if rank.setup is not None}
+    rows = _side_by_side(list(own.values()), together=together)
+    wait_s, exchange_s = _table(rows, "wait_s", own), _table(rows, "exchange_s", own)
+    phases = {
+        name: np.array([[w.phases[name] for w in row] for row in rows]).reshape(-1, len(own))
+        for name in PHASES
+    }
+    transfer_s = np.minimum.reduce(exchange_s, axis=1, keepdims=True) if rows else exchange_s
+    found = Measured(
+        ranks=tuple(own), strategy=strategy, topology=topology, together=together, phases=phases,
+        wait_s=wait_s, transfer_s=np.broadcast_to(transfer_s, wait_s.shape).copy(),
+        weight=_table(rows, "weight", own), lag=_table(rows, "lag", own),
+    )  # fmt: skip
+    if topology == "allreduce":
+        waiting = replace(found, wait_s=exchange_s - transfer_s)
+        return _without_waiting_inside(waiting, _table(rows, "ready_s", own))
+    return replace(found, phases={**phases, LINK: exchange_s - transfer_s})
+
+
+def _without_waiting_inside(found: Measured, ready_s: Floats) -> Measured:
+    """Backward as far as it is the worker's own.
+
+    Backward's wall time is equal on all ranks where they wait for each other inside it; the time until
+    the last bucket is ready is equal where the delay comes after it. The one by which the ranks differ
+    more is the one that tells (FINDINGS, "Where a slow rank shows").
+    """
+    wall_s = found.phases[BACKWARD]
+    if np.isnan(ready_s).any() or _spread(ready_s) <= _spread(wall_s):
+        return found
+    backward_s = np.minimum(ready_s, wall_s)
+    return replace(
+        found,
+        phases={**found.phases, BACKWARD: backward_s},
+        wait_s=found.wait_s + wall_s - backward_s,
+    )
+
+
+def _spread(times_s: Floats) -> float:
+    return float(np.median(np.ptp(times_s, axis=1))) if len(times_s) else 0.0
+
+
+def _windows(rank: RankTrace) -> list[_Window]:
+    """The rank's windows but the first ones, which have no predecessor or are not typical."""
+    buckets = {one.clock: one for one in rank.buckets}
+    ends_s = [one.time_s for one in rank.passes]
+    return [
+        _window(step, before, buckets, ends_s)
+        for before, step in pairwise(rank.steps[WARM_UP_WINDOWS - 1 :])
+    ]
+
+
+def _window(
+    step: Step, before: Step, buckets: Mapping[int, Buckets], pass_ends_s: Sequence[float]
+) -> _Window:
+    own = buckets.get(step.clock)
+    opened_s = step.time_s - step.gate_s - step.pull_s
+    ended_s = step_end_s(before)
+    new_pass = any(ended_s <= end_s <= step.time_s for end_s in pass_ends_s)
+    return _Window(
+        clock=step.clock,
+        phases={
+            DATA: step.data_s,
+            FORWARD: step.forward_s,
+            BACKWARD: step.backward_s,
+            OPTIMIZER: _after_the_sum_s(before, buckets.get(before.clock)),
+            SCRIPT: 0.0 if new_pass else max(0.0, opened_s - ended_s),
+            LINK: 0.0,
+        },
+        ready_s=max(own.ready_s) if own is not None and own.ready_s else nan,
+        wait_s=step.gate_s + step.wait_s,
+        exchange_s=step.pull_s + step.exchange_s - _after_the_sum_s(step, own),
+        weight=step.weight,
+        lag=step.lag,
+    )
+
+
+def _after_the_sum_s(step: Step, own: Buckets | None) -> float:
+    """What a collective's exchange lasted after the last sum was there: norm and optimizer."""
+    if own is None or not own.done_s:
+        return 0.0
+    rest_s = step_end_s(step) - (own.time_s + max(own.done_s))
+    return min(max(rest_s, 0.0), step.exchange_s)
+
+
+def _side_by_side(workers: Sequence[list[_Window]], *, together: bool) -> list[list[_Window]]:
+    """Rows of one window of each worker: those of the same clock, or simply everybody's k-th."""
+    if not together:
+        return [list(row) for row in zip(*workers, strict=False)]
+    by_clock = [{window.clock: window for window in own} for own in workers]
+    shared = set(by_clock[0]).intersection(*by_clock[1:])
+    return [[own[clock] for own in by_clock] for clock in sorted(shared)]
+
+
+def _table(rows: list[list[_Window]], field: str, workers: Sized) -> Floats:
+    values = [[float(getattr(window, field)) for window in row] for row in rows]
+    return np.array(values, dtype=np.float64).reshape(-1, len(workers))

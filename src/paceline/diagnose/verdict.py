@@ -1,0 +1,118 @@
+"""The verdict on a run: every family of causes is asked, and doubts are said instead of guessed away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.compare.units import share
+from paceline.diagnose.exchange import about_exchange, about_server, whose_time
+from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
+from paceline.diagnose.generations import last_generation
+from paceline.diagnose.loss import about_loss
+from paceline.diagnose.measured import Measured, measured
+from paceline.diagnose.rounds import about_rounds
+from paceline.diagnose.suspects import suspects
+from paceline.diagnose.threads import about_threads
+from paceline.diagnose.what_if import answer, usual
+from paceline.diagnose.workers import about_workers, doubts_about
+from paceline.runs import Run
+
+MIN_WINDOWS = 20
+"""Rounds that must have been recorded: with two workers, 10 costly rounds are the fewest in which
+always being last is not chance (2^-10 x tests)."""
+MIN_OWN_WINDOWS = 6
+"""Where nobody goes in rounds, windows of a worker: a very slow one has few, but each is far out."""
+NOTABLE_WAIT = 0.1
+_LAST = "The script made {made} Workers one after another: only the last one is judged."
+
+
+def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
+    """The verdict on ``run``, as far as it has come; ``questions``: what-ifs besides the usual ones.
+
+    Raises UsageError for a question that cannot be asked of this run.
+    """
+    run, workers_made = last_generation(run)
+    found = measured(run)
+    most = max(len(rank.steps) for rank in run.ranks)
+    thin = thin_evidence(found, world_size=run.setup.world_size, most=most)
+    server = [] if thin else about_server(run, found)
+    findings = [] if thin else compared(found, exchange=not server, whose=whose_time(run))
+    findings += [*server, *about_threads(run), *about_loss(run)]
+    diagnosis = concluded(str(run.directory), found, findings, thin, questions)
+    return diagnosis if workers_made < 2 else replace(
+        diagnosis, remarks=(*diagnosis.remarks, _LAST.format(made=workers_made))
+    )  # fmt: skip
+
+
+def compared(
+    found: Measured, *, exchange: bool = True, whose: str = "communication-bound"
+) -> list[Finding]:
+    """What comes of holding the workers against each other."""
+    about = about_workers(found, suspects(found))
+    about += about_exchange(found, whose) if exchange else []
+    return about or about_rounds(found)
+
+
+def concluded(
+    name: str,
+    found: Measured,
+    findings: Sequence[Finding],
+    thin: Sequence[str],
+    questions: Sequence[str],
+) -> Diagnosis:
+    """The diagnosis that ``findings`` amount to. ``thin``: why workers were not compared, if so."""
+    ordered = sorted(findings, key=lambda one: (-SEVERITIES.index(one.severity), -one.cost))
+    named = any(one.ranks for one in ordered)
+    doubts = list(thin) or ([] if named else doubts_about(suspects(found)))
+    asked = [answer(found, text) for text in questions]
+    return Diagnosis(
+        run=name, status=_status(ordered, doubts), findings=tuple(ordered),
+        doubts=tuple(doubts), remarks=tuple(_remarks(found)),
+        what_if=tuple(dict.fromkeys([*asked, *usual(found, ordered)])),
+    )  # fmt: skip
+
+
+def thin_evidence(found: Measured, *, world_size: int, most: int) -> list[str]:
+    """Why workers cannot be held against each other, if so; ``most``: windows of the fastest."""
+    missing = sorted(set(range(world_size)) - set(found.ranks))
+    if missing:
+        names = ", ".join(map(str, missing))
+        return [f"the traces of {len(missing)} of {world_size} workers are missing (rank {names})"]
+    needed = MIN_WINDOWS if found.together else MIN_OWN_WINDOWS
+    if found.windows < needed or most < MIN_WINDOWS:
+        return [
+            f"only {found.windows} windows of every worker can be compared, {needed} are needed: "
+            "record a longer run"
+        ]
+    return []
+
+
+def _status(findings: Sequence[Finding], doubts: Sequence[str]) -> Status:
+    if findings:
+        return "finding"
+    return "undecided" if doubts else "well"
+
+
+def _remarks(found: Measured) -> list[str]:
+    """Who waits shows 100 % utilisation: the most common misreading of a dashboard."""
+    if not found.windows or not found.together or found.topology != "allreduce":
+        return []
+    waits = found.wait_s.mean(axis=0) / found.cycle_s
+    waiting = [
+        f"rank {rank} ({share(part)} of the time)"
+        for rank, part in zip(found.ranks, waits, strict=True)
+        if part >= NOTABLE_WAIT
+    ]
+    if not waiting:
+        return []
+    return [
+        f"Waiting inside a collective, mostly for {_late(found)}: {', '.join(waiting)}. A card that "
+        "waits in a collective shows 100 % utilisation: it is not the busy ones that are slow."
+    ]
+
+
+def _late(found: Measured) -> str:
+    return f"rank {found.ranks[int(np.argmin(found.wait_s.mean(axis=0)))]}"
