@@ -271,3 +271,15 @@ def test_plain_alters_nothing_and_stable_says_nesterov_in_the_optimizer() -> Non
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         with paceline.Worker(model, optimizer, recipe=recipe):
             assert optimizer.param_groups[0]["nesterov"] is nesterov
+
+
+def test_a_warm_up_longer_than_the_pass_is_said_with_the_remedy() -> None:
+    warm_up_notice = recipe_parts.warm_up_notice
+    said = warm_up_notice(Stable(), workers=32, window=1, total=200)
+    assert "100 updates of 32 x 1 batches = 3,200" in said
+    assert "this pass has 200" in said
+    assert "recipe='stable:1'" in said
+    assert not warm_up_notice(Stable(), workers=8, window=1, total=1875)
+    assert not warm_up_notice(Stable(warmup=0), workers=8, window=1, total=10)
+    assert not warm_up_notice(Stable(), workers=8, window=1, total=None)
+    assert not warm_up_notice(Plain(), workers=8, window=1, total=10)

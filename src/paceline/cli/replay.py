@@ -31,7 +31,12 @@ Exit codes:
 @click.command(context_settings={"max_content_width": 100}, epilog=EPILOG)
 @click.argument("run", type=Path, metavar="RUN")
 @click.option("--until", type=int, metavar="VERSION", help="Stop when this version is made.")
-@click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: RUN-replay]")
+@click.option(
+    "--out",
+    type=Path,
+    metavar="DIR",
+    help="Where to record. [default: RUN-replay, RUN-replay-2, ...]",
+)
 @click.option("--quiet", is_flag=True, help="No words but the workers' and how it ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON; all else to stderr.")
 def command(run: Path, until: int | None, out: Path | None, quiet: bool, as_json: bool) -> None:

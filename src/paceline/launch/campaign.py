@@ -151,7 +151,7 @@ def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -
             tell(f"{place} ...")
             result = _carry_out_cell(plan, cell, target, execute)
             campaign.results.append(result)
-            tell(f"{place}: {_summary(result)}")
+            tell(f"{place}: {_summary(result, plan)}")
             check_seeds([found.figures for found in campaign.results if found.figures])
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -180,10 +180,11 @@ def _carry_out_cell(plan: Plan, cell: Cell, target: Target | None, execute: Exec
     return CellResult(cell=cell, run=run, figures=figures_of(run, target))
 
 
-def _summary(result: CellResult) -> str:
+def _summary(result: CellResult, plan: Plan) -> str:
     if result.figures is None:
         return "\n".join(filter(None, [result.failure, result.log_tail]))
-    return f"{result.figures.wall_s:.1f} s, {result.figures.samples_per_s:,.0f} samples/s"
+    whose = "" if plan.virtual is None else " of the cluster's time"
+    return f"{result.figures.wall_s:.1f} s{whose}, {result.figures.samples_per_s:,.0f} samples/s"
 
 
 def _row(label: str, results: Sequence[CellResult]) -> Row:

@@ -150,8 +150,9 @@ class Hub:
             self._reminded_s = now_s
         elif now_s - self._reminded_s > REMIND_EVERY_S:
             self._reminded_s = now_s
-            late = ", ".join(map(str, self._door.absent()))
-            self._group.note("info", -1, f"still waiting for rank {late} to make its Worker")
+            late = self._door.absent()
+            who = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+            self._group.note("info", -1, f"still waiting for {who} to make a paceline.Worker")
 
     def _is_over(self) -> bool:
         group = self._group

@@ -122,6 +122,8 @@ def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows
     """The figures, and the windows they were taken from. A worker alone exchanges nothing."""
     if scenario.cluster.count == 1:
         scenario = replace(scenario, network=None)
+    if scenario.network is not None and scenario.network.over_network:
+        strategy = over_network(strategy)
     windows = _run(strategy, scenario)
     return figures(str(strategy), scenario, windows), windows
 
@@ -161,8 +163,6 @@ def _free_rate(windows: Windows, spent_s: Floats) -> float:
 
 def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     network = scenario.network
-    if network is not None and network.over_network:
-        strategy = over_network(strategy)
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return _sync(scenario, collective=True)
     if network is not None and network.serving_s > 0:

@@ -13,8 +13,9 @@ from paceline.worker.options import known_trouble
 from paceline.worker.parts import Parts
 
 
-def announce(parts: Parts, *, batch: float, window: int) -> None:
-    """Say what runs: ``batch`` samples a micro-batch, ``window`` micro-batches a push."""
+def announce(parts: Parts, *, batch: float, window: int, total: int | None) -> None:
+    """Say what runs: ``batch`` samples a micro-batch, ``window`` micro-batches a push, ``total`` of them
+    in the first pass."""
     options, launch = parts.options, parts.launch
     parts.journal.setup(
         strategy=str(options.strategy),
@@ -35,7 +36,10 @@ def announce(parts: Parts, *, batch: float, window: int) -> None:
         recipe=options.recipe,
     )  # fmt: skip
     narrow = narrow_accumulation(parts.precision, window)
-    for text in (trouble, narrow, *norm_notices(parts, batch=batch, window=window)):
+    short = recipe_parts.warm_up_notice(
+        options.recipe, workers=launch.world_size, window=window, total=total
+    )
+    for text in (trouble, narrow, short, *norm_notices(parts, batch=batch, window=window)):
         if text:
             parts.journal.note("notice", text)
 

@@ -19,7 +19,7 @@ from paceline.worker.feeding import StreamFeed
 from paceline.worker.manifest import hyperparameters
 from paceline.worker.outside import refuse_different_groups
 from paceline.worker.parts import Parts
-from paceline.worker.planning import Demand, batches_in, check_same_order, plan_pass
+from paceline.worker.planning import Demand, Planned, batches_in, check_same_order, plan_pass
 from paceline.worker.results import StepResult
 from paceline.worker.saving import Saver, Standing, Wish
 from paceline.worker.streams import LoaderGenerators, capture
@@ -159,7 +159,7 @@ class Loop:
         self._lefts = {} if going_on is None else going_on.lefts
         self._began = {"streams": capture(device), "loaders": self._loaders.capture()}
         planned = plan_pass(demand, parts, self._passes, going_on)
-        self._announce(planned.samples, planned.plan.window)
+        self._announce(planned)
         self._saver.begin_pass()
         current = TrainingPass(parts, planned)
         self._pass_samples_before = self._arrive()
@@ -220,10 +220,11 @@ class Loop:
             position=getattr(current.feed, "position", None),
         )
 
-    def _announce(self, samples: float, window: int) -> None:
+    def _announce(self, planned: Planned) -> None:
         if not self._announced:
             self._announced = True
-            announce(self._parts, batch=samples, window=window)
+            plan = planned.plan
+            announce(self._parts, batch=planned.samples, window=plan.window, total=plan.total)
 
     def _finish(self, current: TrainingPass) -> None:
         """Every live worker's windows are decided: agree on what else must be equal."""

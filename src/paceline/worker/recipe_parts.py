@@ -89,6 +89,21 @@ def described(options: Options, workers: int, optimizer: torch.optim.Optimizer) 
     return f"recipe {recipe}: " + ", ".join(said)
 
 
+def warm_up_notice(recipe: Recipe, *, workers: int, window: int, total: int | None) -> str:
+    """What to say if a pass of ``total`` loader batches ends before the warm-up does; "" otherwise.
+
+    ``window``: batches of one window.
+    """
+    if isinstance(recipe, Plain) or total is None or recipe.warmup * workers * window <= total:
+        return ""
+    batches = recipe.warmup * workers * window
+    return (
+        f"the warm-up takes {recipe.warmup} updates of {workers} x {window} batches = {batches:,}, and this "
+        f"pass has {total:,}: until then learning rates stay below yours. Shorten it: "
+        f"recipe='stable:{max(1, total // (20 * workers * window))}', or 'stable:5%of...' of all updates."
+    )
+
+
 def _own_momentum(optimizer: torch.optim.Optimizer) -> str:
     if type(optimizer) not in FORMS:
         return f"{type(optimizer).__name__} on the server as it is"
