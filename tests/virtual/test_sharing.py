@@ -64,3 +64,15 @@ def test_memory_that_others_see_is_left_alone() -> None:
     bounds = [line.split()[0].split("-") + line.split()[1:2] for line in text]
     inside = [p for a, b, p in bounds if int(a, 16) <= address < int(b, 16)]
     assert inside == ["rw-s"]
+
+
+def test_what_cannot_be_read_is_left_alone() -> None:
+    odd = [
+        np.array(["2026-01-01"] * MEBIBYTE, dtype="datetime64[D]"),
+        np.ma.zeros(MEBIBYTE),
+        torch.nn.LazyLinear(3),
+        np.array(["a", None] * 4, dtype=object),
+        torch.empty(MEBIBYTE, device="meta"),
+        torch.zeros(3).to_sparse(),
+    ]
+    as_a_script(Sharing(), odd)

@@ -105,6 +105,42 @@ def test_a_script_that_fails_on_one_rank_stops_the_others(
     assert "rank 1 failed with exit code 1" in run.stderr
 
 
+OWN = """
+import atexit, contextlib, io
+log = open(f"{folder}/log-{os.environ['RANK']}", "w")
+atexit.register(lambda: open(f"{folder}/left-{os.environ['RANK']}", "w").close())
+sys.stdout.reconfigure(line_buffering=True)
+sys.stdout.buffer.write(sys.argv.pop(1).encode() + b" came\\n")
+"""
+
+
+def test_output_files_arguments_and_the_end_are_each_workers_own(tmp_path: Path) -> None:
+    inside = "log.write('x'); held = contextlib.redirect_stdout(io.StringIO()); held.__enter__()"
+    after = "held.__exit__(None, None, None); print('shown')"
+    loop = (
+        TINY.format(inside=inside, after="").rstrip().replace("\n    worker.step", "\n    WORKER")
+    )
+    loop = loop.replace("WORKER(worker(x).sum())", f"worker.step(worker(x).sum()); {after}")
+    head = "import os, sys\n" + OWN.replace("{folder}", str(tmp_path))
+    run = run_script(head + loop, ["argument"], workers=2, virtual=CLUSTER, strategy="async")
+    assert run.exit_code == 0, run.stderr
+    windows = [run.lines(rank).count("shown") for rank in range(2)]
+    assert sum(windows) == 12
+    assert all("argument came" in run.lines(rank) for rank in range(2))
+    assert [len((tmp_path / f"log-{rank}").read_text()) for rank in range(2)] == windows
+    assert list(tmp_path.glob("left-*"))
+
+
+@pytest.mark.full
+def test_training_in_a_module_that_is_being_imported_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(TINY.format(inside="", after=""))
+    script = tmp_path / "script.py"
+    script.write_text("import module\n")
+    run = run_script(script, workers=2, virtual=CLUSTER)
+    assert run.exit_code == 1
+    assert "wants to import a module that another worker is in the midst of importing" in run.stderr
+
+
 def test_a_rank_that_never_makes_its_worker_is_named() -> None:
     script = "import os\nif os.environ['RANK'] == '1': raise SystemExit\n" + TINY.format(
         inside="", after=""

@@ -5,14 +5,19 @@ Started by :mod:`paceline.launch.virtual`, which reads what it leaves behind in 
 
 from __future__ import annotations
 
+import atexit
+import gc
+import io
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-from paceline.launch.bootstrap import decode_launch, end_with
+from paceline.errors import UsageError
+from paceline.launch.bootstrap import EXIT_RAISED, decode_launch, end_with
 from paceline.launch.context import Launch
 from paceline.launch.output import Console
 from paceline.launch.script import present
@@ -40,20 +45,35 @@ def main(argv: list[str]) -> NoReturn:
 def _run(launch: Launch, path: str, threads: int, console: Console) -> int:
     watcher = Watcher(console, time_s=lambda: world.now_s(), clock_s=time.monotonic)
     world = World(out=launch.out, workers=launch.world_size, observer=watcher)
-    stage = Stage(world, launch, path=path, threads=threads)
-    streams = [Prefixed(console, name, stage.rank) for name in ("stdout", "stderr")]
+    streams = [Prefixed(console, name, lambda: stage.rank()) for name in ("stdout", "stderr")]
     sys.stdout, sys.stderr = streams
+    stage = Stage(world, launch, path=path, threads=threads)
     try:
         codes = stage.run()
     except KeyboardInterrupt:
         stage.flush()
         return 128 + signal.SIGINT
+    except UsageError as error:
+        stage.flush()
+        console.say(str(error))
+        return EXIT_RAISED
     finally:
+        sys.stdout, sys.stderr = streams
+        end_scripts()
         for stream in streams:
             stream.finish()
     world.close()
     write_outcome(launch.out, Outcome(time_s=world.now_s(), codes=codes, notices=watcher.notices))
     return max(codes)
+
+
+def end_scripts() -> None:
+    """What the interpreter does at its end: exit functions run, open files get what was written to them."""
+    atexit._run_exitfuncs()
+    for one in gc.get_objects():
+        if isinstance(one, io.TextIOWrapper | io.BufferedWriter) and not one.closed:
+            with suppress(OSError, ValueError):
+                one.flush()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -5,8 +5,13 @@ Knows no clock and no server: who goes on next, and when, is the caller's busine
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+
+from paceline.errors import UsageError
+
+LOOK_EVERY_S = 3.0
 
 
 class Actor:
@@ -26,15 +31,31 @@ class Actor:
         self._thread.start()
 
     def resume(self) -> None:
-        """Let it go on; returns when it waits again, or has ended."""
+        """Let it go on; returns when it waits again, or has ended.
+
+        Raises UsageError if it never will, for it waits for what another actor holds.
+        """
         assert not self.ended
         self._may_go.release()
-        self._has_paused.acquire()
+        while not self._has_paused.acquire(timeout=LOOK_EVERY_S):
+            self._refuse_to_wait_for_an_import()
 
     def pause(self) -> None:
         """Its own call: wait until it is resumed."""
         self._has_paused.release()
         self._may_go.acquire()
+
+    def _refuse_to_wait_for_an_import(self) -> None:
+        """While one actor goes on no other does: a module that another is importing is never there."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if frame is None or "importlib._bootstrap" not in frame.f_code.co_filename:
+            return
+        if frame.f_code.co_name == "acquire":
+            raise UsageError(
+                f"{self._thread.name} wants to import a module that another worker is in the midst of "
+                "importing, and waits there for this one: a module trains while it is imported. In "
+                "virtual time let the script call a function that trains."
+            )
 
     def _run(self) -> None:
         self._may_go.acquire()

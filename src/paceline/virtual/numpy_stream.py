@@ -2,7 +2,8 @@
 
 ``np.random.get_state`` copies the whole state (35 us, and as much to put it back): here each worker
 has a generator of its own, and the global functions are pointed at it (0.5 us). A normal number that
-numpy keeps for the next call is not part of a generator: it is kept where a worker drew any.
+numpy keeps for the next call is not part of a generator, nor to be seen from outside: once a worker has
+drawn anything, its whole state is taken at each turn.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class NumpyStream:
         self._generator.state = _current().state
         self._kept: Any = None  # the whole state, where there is a number for the next call
         self._mark = _mark(self._generator)
+        self._drawn = False
 
     def enter(self) -> None:
         """The global functions draw from this stream from now on."""
@@ -41,8 +43,9 @@ class NumpyStream:
         generator = _current()
         mark = _mark(generator)
         untouched = generator is self._generator and mark is not None and mark == self._mark
-        if untouched and self._kept is None:  # a kept number may be used without a draw
+        if untouched and not self._drawn:
             return
+        self._drawn = mark is None or mark[0] != _KEY_WORDS or self._drawn
         self._generator, self._mark = generator, mark
         state = np.random.get_state(legacy=False)
         self._kept = state if state["has_gauss"] else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 from paceline.launch.observer import Report
 from paceline.launch.output import Console, LineSplitter, StreamName
@@ -17,10 +18,11 @@ from paceline.transport.messages import Message, Notice, Progress
 STATUS_EVERY_S = 0.2
 
 
-class Prefixed(io.TextIOBase):
-    """Stands for ``sys.stdout`` or ``sys.stderr``. ``who()``: the rank that prints, None for none."""
+class _Lines(io.RawIOBase):
+    """Cuts what is written into lines, of each rank apart."""
 
     def __init__(self, console: Console, stream: StreamName, who: Callable[[], int | None]) -> None:
+        self.name = f"<{stream}>"
         self._console = console
         self._stream = stream
         self._who = who
@@ -33,12 +35,12 @@ class Prefixed(io.TextIOBase):
         """For programs that the script starts: what they print carries no rank."""
         return {"stdout": 1, "stderr": 2}[self._stream]
 
-    def write(self, text: str) -> int:
-        """Pass on the lines that ``text`` completes."""
+    def write(self, data: Any) -> int:
+        """Pass on the lines that ``data`` completes."""
         rank = self._who()
         splitter = self._splitters.setdefault(rank, LineSplitter())
-        self._pass_on(rank, splitter.feed(text.encode("utf-8", "replace")))
-        return len(text)
+        self._pass_on(rank, splitter.feed(bytes(data)))
+        return len(data)
 
     def finish(self) -> None:
         """Pass on what did not end with a line's end."""
@@ -51,6 +53,18 @@ class Prefixed(io.TextIOBase):
                 self._console.line(self._stream, line)
             else:
                 self._console.worker_line(self._stream, rank, line)
+
+
+class Prefixed(io.TextIOWrapper):
+    """Stands for ``sys.stdout`` or ``sys.stderr``. ``who()``: the rank that prints, None for none."""
+
+    def __init__(self, console: Console, stream: StreamName, who: Callable[[], int | None]) -> None:
+        self._lines = _Lines(console, stream, who)
+        super().__init__(self._lines, "utf-8", "replace", write_through=True)
+
+    def finish(self) -> None:
+        """Pass on what did not end with a line's end."""
+        self._lines.finish()
 
 
 class Watcher:

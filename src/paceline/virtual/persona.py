@@ -1,7 +1,8 @@
 """What a process has one of and each worker of a virtual run must have its own: swapped at each turn.
 
-Random streams, ``__main__``, who the worker is, how it meets the world. (What torch keeps per thread,
-such as grad mode and autocast, needs no swapping; modules that the script imports are shared.)
+Random streams, ``__main__``, output and arguments, who the worker is, how it meets the world. (What
+torch keeps per thread, such as grad mode and autocast, needs no swapping; modules that the script
+imports are shared.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import random
 import sys
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -33,9 +34,11 @@ class Persona:
     _numpy_stream: NumpyStream = field(init=False, default_factory=NumpyStream)
     _torch_stream: torch.Tensor = field(init=False)
     _dtype: torch.dtype = field(init=False)
+    _output: tuple[TextIO, TextIO, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._keep()
+        self._output = (sys.stdout, sys.stderr, list(sys.argv))
 
     def enter(self) -> None:
         """The process is this worker's from now on."""
@@ -44,6 +47,7 @@ class Persona:
         torch.set_rng_state(self._torch_stream)
         torch.set_default_dtype(self._dtype)
         sys.modules["__main__"] = self.main
+        sys.stdout, sys.stderr, sys.argv = self._output
         os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(self.launch.rank)
         install(self.launch)
         surround(self.surroundings)
@@ -57,6 +61,7 @@ class Persona:
         self._python_stream = random.getstate()
         self._torch_stream = torch.get_rng_state()
         self._dtype = torch.get_default_dtype()
+        self._output = (sys.stdout, sys.stderr, sys.argv)
         current = installed()
         if current is not None and current.rank == self.launch.rank:
             self.launch = current

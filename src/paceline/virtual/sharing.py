@@ -24,6 +24,7 @@ _PAGE_BYTES = mmap.PAGESIZE
 _MAP_FIXED = 0x10
 _MOST_PARTS = 4096
 _DEPTH = 6
+_NUMBERS = "biufc"
 
 Bytes = npt.NDArray[np.uint8]
 MapOver = Callable[[int, int, int], None]
@@ -89,12 +90,12 @@ def _large_memories(holders: Iterable[Any]) -> Iterator[Bytes]:
 
 def _memory_of(value: Any) -> Bytes | None:
     """All bytes behind a tensor or array that lies in this process's own memory."""
-    if isinstance(value, torch.Tensor):
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
         if value.device.type != "cpu" or value.layout != torch.strided:
             return None
         whole: Bytes = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()
         return whole
-    if isinstance(value, np.ndarray) and value.flags.c_contiguous and value.dtype != object:
+    if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.kind in _NUMBERS:
         return np.frombuffer(value.data.cast("B"), np.uint8) if value.nbytes else None
     return None
 
