@@ -14,15 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import paceline
-
-
-def cnn() -> nn.Module:
-    """Two strided convolutions (16 and 32 channels) and a hidden layer of 64: 105,000 parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
-        nn.Flatten(), nn.Linear(32 * 7 * 7, 64), nn.ReLU(), nn.Linear(64, 10),
-    )  # fmt: skip
+from recipes import cnn
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from paceline.strategies import Strategy, Sync
 from paceline.worker import recipe_parts
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
+from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.buffers import untrained
 from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
@@ -36,7 +37,6 @@ from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
-from paceline.worker.plane import Position
 from paceline.worker.planes import PlaneName, open_plane, refuse
 from paceline.worker.replaying import compared_recorder
 from paceline.worker.scheduling import Schedules
@@ -46,8 +46,6 @@ from paceline.worker.surroundings import REAL, Surroundings
 from paceline.worker.training import Training
 from paceline.worker.ways import Ways, ways_of
 
-_BEGINNING = Position()
-
 
 def assemble(
     model: nn.Module,
@@ -55,46 +53,25 @@ def assemble(
     options: Options,
     launch: Launch,
     *,
-    begin_at: Position = _BEGINNING,
-    loss_scale: float | None = None,
-    limit: list[float] | None = None,
-    prepare: Callable[[], None] | None = None,
+    beginning: Beginning = ANEW,
     around: Surroundings = REAL,
 ) -> tuple[Parts, Session | None]:
     """All parts of a worker, in a group that has agreed on them. ``session`` is None if it is alone.
 
-    ``begin_at``: where the checkpoint stood that model and optimizer are of, ``loss_scale``: what a
-    dynamic one was there, ``limit``: the state of the relative one on norms. ``prepare()``: called when
-    the group is joined and nothing is compared yet.
     Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
     """
     check_pairings(
         options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
     )
-    trainables = trainable(model, optimizer)
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
     network = None if cluster is None else cluster.network
     strategy = _joining(model, options, network, launch)
     ways = ways_of(network, strategy, rank=launch.rank, workers=launch.world_size)
     recipe_parts.prepare(options.recipe, optimizer)
-    training = Training(
-        model=model,
-        optimizer=optimizer,
-        trainables=trainables,
-        strategy=options.strategy,
-        clip_norm=options.clip_norm,
-        lr_factor=launch.lr_factor,
-        clock_s=around.clock_s,
-        version=begin_at.version,
-        progress=begin_at.progress,
-        precision=_scaled(
-            precision_for(options.types, (one.parameter.dtype for one in trainables)), loss_scale
-        ),
-        serving_s=ways.serving_s,
-        recipe=options.recipe,
-        warm_up=recipe_parts.warm_up(options.recipe, world_size=launch.world_size),
-        limit=recipe_parts.limit(options.recipe, limit),
-    )
+    training = replace(
+        _training(model, optimizer, options, launch, beginning),
+        clock_s=around.clock_s, serving_s=ways.serving_s,
+    )  # fmt: skip
     name = topology(
         strategy, launch.world_size, training.parameters[0].device,
         collectives=not launch.virtual,
@@ -119,12 +96,37 @@ def assemble(
         ways=ways,
     )
     try:
-        if prepare is not None:
-            prepare()
+        beginning.prepare()
         return _agreed(name, training, member), session
     except BaseException as error:
         _leave(session, error)
         raise
+
+
+def _training(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    options: Options,
+    launch: Launch,
+    beginning: Beginning,
+) -> Training:
+    """What is trained and how, as the options and the checkpoint say."""
+    trainables = trainable(model, optimizer)
+    precision = precision_for(options.types, (one.parameter.dtype for one in trainables))
+    return Training(
+        model=model,
+        optimizer=optimizer,
+        trainables=trainables,
+        strategy=options.strategy,
+        clip_norm=options.clip_norm,
+        lr_factor=launch.lr_factor,
+        version=beginning.position.version,
+        progress=beginning.position.progress,
+        precision=_scaled(precision, beginning.loss_scale),
+        recipe=options.recipe,
+        warm_up=recipe_parts.warm_up(options.recipe, world_size=launch.world_size),
+        limit=recipe_parts.limit(options.recipe, beginning.limit),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

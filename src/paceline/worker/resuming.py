@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,6 +16,7 @@ from paceline.errors import UsageError
 from paceline.launch.context import Launch
 from paceline.worker import recipe_parts
 from paceline.worker.agreement import require_equal
+from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.catching_up import CatchingUp
 from paceline.worker.loop import Loop
 from paceline.worker.options import Options
@@ -48,28 +48,29 @@ def agreed(path: Path | str, parts: Parts) -> Checkpoint:
     return checkpoint
 
 
-def start_from(
+def beginning_from(
     checkpoint: Checkpoint | None,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     options: Options,
     launch: Launch,
-) -> dict[str, Any]:
-    """What :func:`paceline.worker.assembly.assemble` is told of where the group begins.
+) -> Beginning:
+    """Where the group begins, if it goes on from ``checkpoint``.
 
     Clocks begin at 0 always: only their differences mean anything. What each rank had of its own is
     its again if the strategy keeps such things apart, else the first rank's is everybody's.
     """
     if checkpoint is None:
-        return {}
+        return ANEW
     body = checkpoint.body
     apart = recipe_parts.refines(options.recipe, options.strategy)
-    return {
-        "begin_at": Position(version=body["version"], progress=body["progress"]),
-        "loss_scale": body["loss_scale"],
-        "limit": checkpoint.limit(launch.rank if apart else 0),
-        "prepare": partial(put_into, checkpoint, model, optimizer, launch.rank if apart else 0),
-    }
+    whose = launch.rank if apart else 0
+    return Beginning(
+        position=Position(version=body["version"], progress=body["progress"]),
+        loss_scale=body["loss_scale"],
+        limit=checkpoint.limit(whose),
+        prepare=partial(put_into, checkpoint, model, optimizer, whose),
+    )
 
 
 def loop_from(checkpoint: Checkpoint | None, parts: Parts, *, catch_up: bool) -> Loop:

@@ -320,8 +320,10 @@ class Worker:
 
     def _open(self, checkpoint: Checkpoint | None, *, catch_up: bool = True) -> None:
         """Join the group, with the state in ``checkpoint`` if there is one."""
-        start = resuming.start_from(checkpoint, *self._training)
-        self._parts, self._session = assemble(*self._training, **start, around=surroundings())
+        beginning = resuming.beginning_from(checkpoint, *self._training)
+        self._parts, self._session = assemble(
+            *self._training, beginning=beginning, around=surroundings()
+        )
         self._loop = resuming.loop_from(checkpoint, self._parts, catch_up=catch_up)
         self._watch()
         self._evaluator = Evaluator(self._parts)

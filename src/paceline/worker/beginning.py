@@ -1,0 +1,26 @@
+"""Where a worker begins: at nothing, or where a checkpoint left off. A plain holder: it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.worker.plane import Position
+
+_START = Position()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beginning:
+    """``position``: where the group stood, ``loss_scale``: what a dynamic one was, ``limit``: the state
+    of the relative one on norms (None: none kept). ``prepare()``: gives model and optimizer their
+    state; called when the group is joined and nothing is compared yet.
+    """
+
+    position: Position = _START
+    loss_scale: float | None = None
+    limit: list[float] | None = None
+    prepare: Callable[[], None] = lambda: None
+
+
+ANEW = Beginning()
