@@ -66,6 +66,19 @@ def test_a_run_of_another_launcher_is_refused_in_a_sentence(tmp_path: Path) -> N
         recorded(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("gone", ["rank-1.jsonl", "server.jsonl"])
+def test_a_run_that_was_copied_in_part_is_refused_by_the_file_that_is_gone(
+    tmp_path: Path, gone: str
+) -> None:
+    run = described(
+        write_run(tmp_path / "run", {rank: [setup(world_size=2), step()] for rank in (0, 1)})
+    )
+    (run / "server.jsonl").touch()
+    (run / gone).unlink()
+    with pytest.raises(UsageError, match=f"{gone} not found"):
+        recorded(run)
+
+
 def described(run: Path, **request: Any) -> Path:
     whole = {
         "script": "train.py", "args": [], "workers": 2, "strategy": "async", "overrides": {},

@@ -57,11 +57,14 @@ def main(argv: list[str]) -> NoReturn:
     if launch.seed is not None:
         seed_everything(launch.seed)
     install(launch)
-    sys.exit(_run(script, args))
+    sys.exit(_run(script, args, told=launch.replay is None))
 
 
-def _run(script: str, args: list[str]) -> int | str | None:
-    """Run the script as ``__main__``; the value to hand to ``sys.exit``."""
+def _run(script: str, args: list[str], *, told: bool) -> int | str | None:
+    """Run the script as ``__main__``; the value to hand to ``sys.exit``.
+
+    ``told``: each worker says why it was stopped. In a replay all have one reason, the verdict's.
+    """
     path = os.path.abspath(script)
     module = main_module(path)
     sys.modules["__main__"] = module
@@ -69,7 +72,8 @@ def _run(script: str, args: list[str]) -> int | str | None:
     try:
         exec(compiled(path), module.__dict__)
     except StoppedError as error:
-        print(f"stopped: {error}", file=sys.stderr)
+        if told:
+            print(f"stopped: {error}", file=sys.stderr)
         _leave(EXIT_STOPPED)
     except Exception as error:
         shown = error.with_traceback(script_frames(error.__traceback__, path))

@@ -11,7 +11,7 @@ from paceline.errors import UsageError, bad_value
 from paceline.launch.request import RunRequest
 from paceline.launch.summary import FILE_NAME
 from paceline.replay.record import SERVER_FILE, records_of
-from paceline.runs import rank_files, read_run
+from paceline.runs import Run, rank_files, read_run
 
 INTERRUPTED = 128
 STOPPED = 3
@@ -62,7 +62,7 @@ def recorded(directory: Path) -> Recorded:
             f"{directory}: no {FILE_NAME}, so the run was started by another launcher (torchrun, SLURM) "
             "and its command line is not on record. Record it with 'paceline run' to replay it."
         )
-    read_run(directory)  # says what is wrong with a directory that holds no run
+    _check_whole(directory, read_run(directory))
     versions = _versions(directory)
     if versions is None:
         raise UsageError(f"{directory}: the run made no update: there is nothing to replay.")
@@ -138,6 +138,21 @@ def _checkpoint(path: str | None) -> Path | None:
             "(worker.save(keep=...) keeps the last few). It cannot be replayed without it."
         )
     return Path(path)
+
+
+def _check_whole(directory: Path, run: Run) -> None:
+    """Refuse a directory that was copied in part: what is not on record cannot be kept to."""
+    server = directory / SERVER_FILE
+    joined = {one.rank for one in records_of(server, "join")} or set(range(run.setup.world_size))
+    ranks = sorted(joined - {one.rank for one in run.ranks})
+    missing = [f"rank-{rank}.jsonl" for rank in ranks]
+    if run.setup.world_size > 1 and run.setup.topology == "server" and not server.is_file():
+        missing.append(SERVER_FILE)
+    if missing:
+        raise UsageError(
+            f"{directory}: {', '.join(missing)} not found, so what was recorded there cannot be kept to. "
+            "Copy the run's whole directory."
+        )
 
 
 def _versions(directory: Path) -> tuple[int, int] | None:
