@@ -42,7 +42,10 @@ def assert_equal(before: Played, after: Played) -> None:
     assert not any(isinstance(one, Differs) for one in after.records())
     assert after.decisions() == before.decisions()
     assert after.parameters == before.parameters
-    assert after.seen == before.seen
+    for rank, seen in before.seen.items():
+        whole = rank in before.parameters
+        common = None if whole else min(len(seen), len(after.seen[rank]))
+        assert after.seen[rank][:common] == seen[:common]  # an answer may reach the dying or not
     assert sorted(after.writers) == sorted(before.writers)
 
 
