@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from recipes.cells import EPOCHS, Cell, compared, plan
+from recipes.cells import Cell, compared, plan
 from recipes.picture import draw
 from recipes.store import Point, Store
 from recipes.table import tables
@@ -80,7 +80,7 @@ def trained(cell: Cell) -> list[Point]:
             "--emulate" if cell.real else "--virtual", str(cluster), "-n", str(setting.workers),
             "--strategy", setting.strategy if setting.strategy != "sync" else "sync:server",
             "--recipe", setting.recipe_word, "--seed", str(cell.seed), "--threads", "1",
-            str(SCRIPT), setting.task, "--lr", str(cell.lr), "--epochs", str(EPOCHS[setting.task]),
+            str(SCRIPT), setting.task, "--lr", str(cell.lr), "--epochs", str(setting.passes),
             *(["--held-out"] if cell.held_out else []),
             *(["--optimizer", setting.optimizer] if setting.optimizer else []),
         ]  # fmt: skip
@@ -100,8 +100,8 @@ def said(cell: Cell) -> str:
     setting = cell.setting
     how = "real" if cell.real else "virtual"
     data = "held-out" if cell.held_out else "test"
-    words = (setting.task, setting.cluster, setting.recipe, setting.strategy, setting.optimizer)
-    return f"{' '.join(filter(None, words))} lr {cell.lr:g} seed {cell.seed} {data} {how}"
+    words = (setting.task, setting.cluster, setting.recipe, setting.name)
+    return f"{' '.join(words)} lr {cell.lr:g} seed {cell.seed} {data} {how}"
 
 
 if __name__ == "__main__":

@@ -26,13 +26,25 @@ EPOCHS = {"fashion": 10, "text": 1}
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """What is compared: everything but the learning rate and the seed. ``optimizer``: the task's own if
-    empty, or ``nadam`` (which has Nesterov's form under sync, too)."""
+    empty, or ``nadam`` (which has Nesterov's form under sync, too). ``epochs``: the task's own if 0."""
 
     task: str
     strategy: str
     recipe: str = "stable"
     cluster: str = "hiccups-8"
     optimizer: str = ""
+    epochs: int = 0
+
+    @property
+    def name(self) -> str:
+        """For people: what differs from setting to setting of a table."""
+        longer = f"{self.epochs} epochs" if self.epochs else ""
+        return ", ".join(filter(None, [f"{self.strategy} {self.optimizer}".strip(), longer]))
+
+    @property
+    def passes(self) -> int:
+        """Over the data."""
+        return self.epochs or EPOCHS[self.task]
 
     @property
     def workers(self) -> int:
@@ -83,7 +95,9 @@ def picking(setting: Setting) -> list[Cell]:
 
 
 def source_of_rate(setting: Setting) -> Setting:
-    """Whose learning rate ``setting`` has: a straggler changes none, a backup worker's is sync's."""
+    """Whose learning rate ``setting`` has: a straggler changes none, a backup worker's is sync's, and
+    that of a longer training the usual one's."""
+    setting = replace(setting, epochs=0)
     if setting.cluster.startswith("straggler"):
         setting = replace(setting, cluster="hiccups-8")
     return replace(setting, strategy="sync") if setting.strategy == "backup:1" else setting
@@ -118,14 +132,18 @@ def _stages(seeds: int) -> Iterator[tuple[list[Setting], int, int]]:
     ]
     yield reading, 0, few
     yield _group("text", ["sync", "ssp:3", "async"], recipe="plain"), 0, few
-    yield _group("fashion", ["sync", "ssp:3", "async"]), 0, few
+    seeing = [
+        *_group("fashion", ["sync", "ssp:3", "async"]),
+        *_group("fashion", ["ssp:3"], epochs=EPOCHS["fashion"] + 1),
+    ]
+    yield seeing, 0, few
     straggled = ["sync", "backup:1", "ssp:3", "async"]
     yield _group("fashion", straggled, cluster="straggler-8"), 0, few
     yield _group("fashion", ["sync", "ssp:3", "async"], cluster="hiccups-32"), 0, few
     yield _group("fashion", ["sync", "ssp:3", "async"], recipe="plain"), 0, few
     yield _group("text", straggled, cluster="straggler-8"), 0, few
     yield _group("text", ["sync", "ssp:3", "async"], cluster="hiccups-32"), 0, few
-    yield _group("fashion", ["sync", "ssp:3", "async"]), few, seeds
+    yield seeing, few, seeds
     yield reading, few, seeds
 
 
@@ -137,5 +155,5 @@ def _with_rates(
             yield Cell(setting=setting, lr=lr, seed=seed, real=real)
 
 
-def _group(task: str, strategies: list[str], **others: str) -> list[Setting]:
+def _group(task: str, strategies: list[str], **others: Any) -> list[Setting]:
     return [Setting(task=task, strategy=strategy, **others) for strategy in strategies]

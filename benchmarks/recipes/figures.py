@@ -36,7 +36,13 @@ def time_to(curve: Sequence[Point], target: float) -> float:
     return inf
 
 
-def trimmed_mean(values: Sequence[float]) -> float:
-    """Without the best and the worst, where there are at least four; inf if one left is."""
-    kept = sorted(values)[1:-1] if len(values) > 3 else list(values)
-    return mean(kept) if kept else nan
+def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
+    """Epoch by epoch the means over runs of equal length."""
+    return [
+        Point(
+            time_s=mean(point.time_s for point in at),
+            samples=mean(point.samples for point in at),
+            score=mean(point.score for point in at),
+        )
+        for at in zip(*curves, strict=True)
+    ]

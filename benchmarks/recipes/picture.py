@@ -38,5 +38,5 @@ def draw(store: Store, groups: list[list[Setting]], path: Path) -> None:
 
 def _shown(store: Store, groups: list[list[Setting]], task: str) -> list[Setting]:
     everything = [one for group in groups for one in group]
-    calm = [one for one in everything if one.cluster == "hiccups-8" and not one.optimizer]
+    calm = [one for one in everything if one.cluster == "hiccups-8" and one.name == one.strategy]
     return [one for one in calm if one.task == task and cells_of(store, one)]

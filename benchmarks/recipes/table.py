@@ -8,7 +8,7 @@ from statistics import mean
 from rich.table import Table
 
 from recipes.cells import Cell, Setting, source_of_rate
-from recipes.figures import standard_error, time_to, trimmed_mean, upper_bound
+from recipes.figures import mean_curve, standard_error, time_to, upper_bound
 from recipes.store import Store
 
 MARGIN = {"fashion": 0.1, "text": 0.02}
@@ -35,8 +35,7 @@ def _table(store: Store, settings: list[Setting], seeds: int, real: bool) -> Tab
     baseline = {cell.seed: cell for cell in cells_of(store, first, real)}
     for setting in settings:
         if cells := cells_of(store, setting, real):
-            name = " ".join([setting.strategy, setting.optimizer]).strip()
-            table.add_row(name, *_row(store, cells, baseline, seeds))
+            table.add_row(setting.name, *_row(store, cells, baseline, seeds))
     return table
 
 
@@ -59,9 +58,10 @@ def _row(store: Store, cells: list[Cell], baseline: dict[int, Cell], seeds: int)
         return [*said, "", f"{mean(scores):.{digits}f}", "", "", ""]
     times = [store.curve(one)[-1].time_s / store.curve(other)[-1].time_s for one, other in pairs]
     lost = [store.final(other) - store.final(one) for one, other in pairs]
-    target = mean(store.final(other) for other in baseline.values()) - MARGIN[task]
-    reached = trimmed_mean([time_to(store.curve(one), target) for one, _ in pairs])
-    needed = trimmed_mean([time_to(store.curve(other), target) for _, other in pairs])
+    target = mean(store.final(other) for _, other in pairs) - MARGIN[task]
+    reached, needed = (
+        time_to(mean_curve([store.curve(pair[side]) for pair in pairs]), target) for side in (0, 1)
+    )
     error = standard_error(lost)
     return [
         *said,

@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from recipes.cells import Cell, Setting, compared, picking, plan
-from recipes.figures import standard_error, time_to, trimmed_mean, upper_bound
+from recipes.figures import mean_curve, standard_error, time_to, upper_bound
 from recipes.store import Point, Store
 from recipes.table import tables
 
@@ -39,7 +39,10 @@ def test_time_to_a_score_lies_between_epochs() -> None:
     assert time_to(curve(50.0, 70.0, 90.0), 80.0) == 25.0
     assert time_to(curve(50.0, 70.0), 40.0) == 10.0
     assert time_to(curve(50.0, 70.0), 80.0) == math.inf
-    assert trimmed_mean([5.0, 1.0, 3.0, math.inf]) == 4.0
+    assert mean_curve([curve(50.0, 70.0), curve(60.0, 90.0, step_s=30.0)]) == [
+        Point(time_s=20.0, samples=100.0, score=55.0),
+        Point(time_s=40.0, samples=200.0, score=80.0),
+    ]
 
 
 def test_rates_are_picked_on_held_out_data_before_anything_is_tested() -> None:
