@@ -38,6 +38,8 @@ class RankTrace:
     health: tuple[trace.Health, ...] = ()
     buckets: tuple[trace.Buckets, ...] = ()
     setups: tuple[trace.Setup, ...] = ()
+    unscheduled: tuple[trace.Unscheduled, ...] = ()
+    clocks: tuple[trace.Clocks, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +162,8 @@ def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
         health=_only(records, trace.Health),
         buckets=_only(records, trace.Buckets),
         setups=setups,
+        unscheduled=_only(records, trace.Unscheduled),
+        clocks=_only(records, trace.Clocks),
     )
 
 

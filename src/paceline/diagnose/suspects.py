@@ -96,7 +96,7 @@ def suspects(found: Measured) -> list[Suspect]:
     """
     if found.workers < 2 or not found.windows:
         return []
-    whole = _standing_out(found, found.own_s, tests=1)
+    whole = _standing_out(found, found.work_s, tests=1)
     if any(one.proven and one.phase != UNEXPLAINED for one in whole):
         return whole
     used = [name for name in PHASES if found.phases[name].any()]
@@ -108,7 +108,7 @@ def suspects(found: Measured) -> list[Suspect]:
 def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "") -> list[Suspect]:
     """Who stands out in ``times_s``: of all own work, or of ``phase``."""
     over_s = times_s - others_s(times_s, together=found.together)
-    excess = over_s.mean(axis=0) / max(float(np.median(found.own_s)), SHORTEST_S)
+    excess = over_s.mean(axis=0) / max(float(np.median(found.work_s)), SHORTEST_S)
     usual = max(0.0, float(np.sort(excess)[(found.workers - 1) // 2]))
     columns = [i for i, e in enumerate(excess) if e >= max(MIN_EXCESS, STANDS_OUT * usual)]
     if not columns:
@@ -141,7 +141,7 @@ class Accused:
 
 
 def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused) -> Suspect:
-    column, own_s = accused.column, found.own_s
+    column, own_s = accused.column, found.work_s
     slow = _slow(over_s[:, column], MIN_EXCESS * float(np.median(own_s)))
     pattern = _pattern(slow)
     counted = np.ones_like(slow) if pattern == "persistent" else slow

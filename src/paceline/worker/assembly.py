@@ -38,6 +38,7 @@ from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
 from paceline.worker.planes import PlaneName, open_plane, refuse
+from paceline.worker.processor import ProcessorQueue
 from paceline.worker.replaying import compared_recorder
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
@@ -169,7 +170,13 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         options=options,
         launch=launch,
         seed=seed,
-        journal=Journal(member.recorder, phases, rank=launch.rank, strategy=options.strategy),
+        journal=Journal(
+            member.recorder,
+            phases,
+            rank=launch.rank,
+            strategy=options.strategy,
+            queue=None if launch.virtual else ProcessorQueue(),
+        ),
         phases=phases,
         guards=Guards(training.model, training.optimizer),
         outside=OutsideChanges(training, name),
