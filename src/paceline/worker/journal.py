@@ -121,12 +121,14 @@ class Journal:
         self._flushed += outcome.flushed
         self._recorder.flush_if_due()
 
-    def watch(self, loss: float | None, optimizer: torch.optim.Optimizer) -> None:
-        """Report a diverging loss, once, with what to try."""
+    def watch(self, loss: float | None, optimizer: torch.optim.Optimizer, version: int) -> None:
+        """Report a diverging loss, once, with what to try; ``version``: the latest there is."""
         problem = self._watch.feed(loss) if loss is not None else ""
         if problem:
             self.note(
-                "diverged", f"{problem}: {_remedy(self._strategy, optimizer.param_groups[0])}"
+                "diverged",
+                f"at version {version} {problem}: "
+                f"{_remedy(self._strategy, optimizer.param_groups[0])}",
             )
 
     def _follow(self, scale: float) -> None:

@@ -23,6 +23,11 @@ class ProcessorQueue:
             self._file = None
         self._before_ns = self._waited_ns()
 
+    @property
+    def kept(self) -> bool:
+        """Whether there is an account."""
+        return self._file is not None
+
     def lap_s(self) -> float:
         """Seconds waited for a processor since the last call."""
         now_ns = self._waited_ns()
