@@ -27,6 +27,7 @@ from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.buffers import untrained
+from paceline.worker.clock_rates import ClockSampler, sources_for
 from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
@@ -84,7 +85,7 @@ def assemble(
         session = around.join(
             launch,
             evict_after_s=options.runtime.evict_after_s,
-            on_beat=recorder.flush,
+            on_beat=_on_beat(recorder, training.parameters[0].device, launch, around),
             clock_s=around.clock_s,
         )
     member = _Member(
@@ -102,6 +103,14 @@ def assemble(
     except BaseException as error:
         _leave(session, error)
         raise
+
+
+def _on_beat(
+    recorder: Recorder, device: torch.device, launch: Launch, around: Surroundings
+) -> Callable[[], None]:
+    """What a heartbeat does beside beating."""
+    sources = [] if launch.virtual else sources_for(device)
+    return ClockSampler(sources, recorder, around.clock_s)
 
 
 def _training(
