@@ -139,14 +139,18 @@ class Health:
 class Unscheduled:
     """In the window of this ``clock`` the worker was ready to run, but no processor was free for it.
 
-    ``work_s``: so long between the decision on its window before and the end of its own work,
-    ``exchange_s``: so long in its exchange. Written only where it is worth a millisecond.
+    In its phases, as in :class:`Step`; ``between_s``: between the decision on its window before and its
+    start; ``somewhere_s``: it is not known where. Written only where it is worth a millisecond.
     """
 
     time_s: float
     clock: int
-    work_s: float
+    between_s: float
+    data_s: float
+    forward_s: float
+    backward_s: float
     exchange_s: float
+    somewhere_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,11 +10,15 @@ import pytest
 from diagnose.fabricated import Case, fabricated
 from paceline import trace
 from paceline.diagnose.measured import FORWARD, measured
-from paceline.diagnose.queueing import taken_by_queueing
+from paceline.diagnose.queueing import without_queueing
 from paceline.diagnose.verdict import diagnose
 
+NOWHERE = dict.fromkeys(
+    ("between_s", "data_s", "forward_s", "backward_s", "exchange_s", "somewhere_s"), 0.0
+)
 
-def stalled(case, stalls_s, *, summary=None):
+
+def stalled(case, stalls_s, *, summary=None, where="forward_s"):
     """``case`` with ``stalls_s[k, i]`` more in forward of window k of rank i, and the record of it."""
     faults = tuple((rank, "forward", stalls_s[:, rank]) for rank in range(case.workers))
     run = fabricated(replace(case, faults=(*case.faults, *faults), summary=summary or {}))
@@ -22,7 +26,7 @@ def stalled(case, stalls_s, *, summary=None):
         replace(
             rank,
             unscheduled=tuple(
-                trace.Unscheduled(time_s=0.0, clock=k, work_s=float(s), exchange_s=0.0)
+                trace.Unscheduled(time_s=0.0, clock=k, **{**NOWHERE, where: float(s)})
                 for k, s in enumerate(stalls_s[:, rank.rank])
                 if s >= 1e-3
             ),
@@ -40,17 +44,18 @@ def random_stalls(shape, *, chance, size_s, seed=3):
 def test_what_was_interrupted_is_what_lasted_longer_than_usual():
     forward, backward = np.full((9, 1), 0.01), np.full((9, 1), 0.02)
     backward[4] += 0.05
-    taken = taken_by_queueing({"f": forward, "b": backward}, np.full((9, 1), 0.03))
-    assert taken["b"][4] == pytest.approx(0.03)
-    assert taken["f"].sum() == 0
-    assert taken["b"].sum() == pytest.approx(0.03), "elsewhere nothing was longer than usual"
+    left = without_queueing({"f": forward, "b": backward}, np.full((9, 1), 0.03))
+    assert left["b"][4] == pytest.approx(0.04)
+    assert np.array_equal(left["f"], forward)
+    assert np.delete(left["b"], 4) == pytest.approx(0.02), "elsewhere nothing was longer than usual"
 
 
+@pytest.mark.parametrize("where", ["forward_s", "somewhere_s"])
 @pytest.mark.parametrize("plane", ["allreduce", "server", "async"])
-def test_a_worker_that_the_machine_neglects_is_not_called_slow(plane):
+def test_a_worker_that_the_machine_neglects_is_not_called_slow(plane, where):
     stalls_s = np.zeros((120, 4))
     stalls_s[:, 2] = random_stalls(120, chance=0.4, size_s=0.1)
-    found = diagnose(stalled(Case(plane=plane), stalls_s)).findings
+    found = diagnose(stalled(Case(plane=plane), stalls_s, where=where)).findings
     assert [one.cause for one in found] == ["not-scheduled"]
     assert found[0].ranks == (2,), "only its machine is busy"
     assert found[0].sentence.startswith("Rank 2 was not given the processor")

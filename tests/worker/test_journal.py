@@ -14,19 +14,18 @@ from paceline.strategies import Sync
 from paceline.worker.journal import Journal
 from paceline.worker.phases import Phases
 from paceline.worker.plane import Outcome, Window
-from paceline.worker.processor import ProcessorQueue
+from paceline.worker.processor import ATTENTIVE_WINDOWS, ProcessorQueue
 
 
-def a_window(journal):
-    journal.computed()
-    outcome = Outcome(applied=True, reason="", version=1, clock=0, norm=1.0)
-    window = Window(clock=0, version=0, batches=(0,), unit=None)
+def a_window(journal, clock=0):
+    outcome = Outcome(applied=True, reason="", version=1, clock=clock, norm=1.0)
+    window = Window(clock=clock, version=0, batches=(0,), unit=None)
     journal.step(window, outcome, started_s=0.0, batches=1, weight=1.0, loss=1.0)
 
 
-def journal_of(tmp_path, queue=None):
+def journal_of(tmp_path, queue=None, phases=None):
     recorder = Recorder(tmp_path / "rank-0.jsonl", time.monotonic, rank=0)
-    return Journal(recorder, Phases(time.monotonic), rank=0, strategy=Sync(), queue=queue)
+    return Journal(recorder, phases or Phases(time.monotonic), rank=0, strategy=Sync(), queue=queue)
 
 
 def closed(journal, tmp_path, kind):
@@ -46,18 +45,33 @@ class Account:
 
 
 def test_waiting_for_a_processor_is_recorded_where_it_is_worth_a_millisecond(tmp_path):
+    """From then on phase by phase, until long nothing notable has been."""
     account = Account(tmp_path / "schedstat")
-    journal = journal_of(tmp_path, ProcessorQueue(account.path))
+    queue = ProcessorQueue(account.path)
+    phases = Phases(time.monotonic, queue)
+    journal = journal_of(tmp_path, queue, phases)
     account.say(0.0004)
-    a_window(journal)
+    a_window(journal, 0)
     account.say(0.0304)
-    journal.computed()
-    account.say(0.0354)
-    outcome = Outcome(applied=True, reason="", version=2, clock=1, norm=1.0)
-    window = Window(clock=1, version=1, batches=(1,), unit=None)
-    journal.step(window, outcome, started_s=0.0, batches=1, weight=1.0, loss=1.0)
-    (found,) = closed(journal, tmp_path, trace.Unscheduled)
-    assert (found.clock, found.work_s, found.exchange_s) == (1, 0.03, 0.005)
+    a_window(journal, 1)
+    phases.enter("data")
+    account.say(0.0324)
+    phases.enter("forward")
+    phases.enter("exchange")
+    account.say(0.0374)
+    a_window(journal, 2)
+    for clock in range(3, 3 + ATTENTIVE_WINDOWS):
+        assert queue.attentive
+        a_window(journal, clock)
+    assert not queue.attentive
+    first, second = closed(journal, tmp_path, trace.Unscheduled)
+    assert (first.clock, first.somewhere_s, first.data_s) == (1, 0.03, 0.0)
+    assert (second.clock, second.data_s, second.forward_s, second.exchange_s) == (
+        2,
+        0.002,
+        0.0,
+        0.005,
+    )
 
 
 def test_where_no_account_is_kept_nothing_is_recorded(tmp_path):
@@ -67,12 +81,12 @@ def test_where_no_account_is_kept_nothing_is_recorded(tmp_path):
 
 
 @pytest.mark.skipif(not ProcessorQueue().kept, reason="no schedstat here")
-def test_asking_takes_under_2_microseconds():
+def test_a_quiet_window_pays_under_2_microseconds():
     queue, best_s = ProcessorQueue(), float("inf")
     for _ in range(5):
         began_s = time.thread_time()
         for _ in range(1000):
-            queue.lap_s()
+            queue.take()
         best_s = min(best_s, time.thread_time() - began_s)
     queue.close()
     assert best_s / 1000 < 2e-6

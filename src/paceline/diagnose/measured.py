@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.compare.phases import step_end_s
-from paceline.diagnose.queueing import taken_by_queueing
+from paceline.diagnose.queueing import without_queueing
 from paceline.runs import RankTrace, Run
 from paceline.strategies import Strategy, is_dealt, parse_strategy
 from paceline.trace import Buckets, Step, Unscheduled
@@ -36,8 +36,8 @@ Floats = npt.NDArray[np.float64]
 
 DATA, FORWARD, BACKWARD = "data loading", "forward", "backward"
 OPTIMIZER, SCRIPT, LINK = "optimizer", "own code between steps", "link"
-QUEUED = ("queued_s", "queued_before_s", "queued_exchange_s")
-QUEUED_IN = (DATA, FORWARD, BACKWARD, SCRIPT)
+KNOWN = {DATA: "data_s", FORWARD: "forward_s", BACKWARD: "backward_s", SCRIPT: "between_s"}
+"""In which field of its record a phase's wait for a processor is."""
 PHASES = (DATA, FORWARD, BACKWARD, OPTIMIZER, SCRIPT, LINK)
 
 WARM_UP_WINDOWS = 2
@@ -86,6 +86,10 @@ class Measured:
         """What each worker's own work on a window took."""
         return self.work_s + self.queued_s
 
+    def as_scheduled(self) -> Measured:
+        """The same as if a processor had always been free."""
+        return replace(self, queued_s=np.zeros_like(self.queued_s))
+
     @property
     def cycle_s(self) -> float:
         """The mean time from window to window."""
@@ -96,8 +100,7 @@ class Measured:
 class _Window:
     """One window of one worker. ``exchange_s``: all of its exchange but waiting that was recorded.
 
-    Without a processor: ``queued_s`` during its work, ``queued_exchange_s`` during its exchange,
-    ``queued_before_s`` during the exchange before.
+    ``queued``: its record of waiting for a processor, ``queued_before``: that of the window before.
     """
 
     clock: int
@@ -107,9 +110,8 @@ class _Window:
     exchange_s: float
     weight: float
     lag: float
-    queued_s: float
-    queued_exchange_s: float
-    queued_before_s: float
+    queued: Unscheduled | None
+    queued_before: Unscheduled | None
 
 
 def measured(run: Run) -> Measured:
@@ -130,7 +132,7 @@ def measured(run: Run) -> Measured:
     )  # fmt: skip
     if topology == "allreduce":
         found = _without_waiting_inside(_waits_apart(found), _table(rows, "ready_s", own))
-    found = _queueing_apart(found, {name: _table(rows, name, own) for name in QUEUED})
+    found = _queueing_apart(found, rows)
     return found if topology == "allreduce" else _links_apart(found)
 
 
@@ -153,22 +155,32 @@ def _least_of_rows(times_s: Floats) -> Floats:
     return np.broadcast_to(times_s.min(axis=1, keepdims=True), times_s.shape).copy()
 
 
-def _queueing_apart(found: Measured, queued: Mapping[str, Floats]) -> Measured:
-    """What waiting for a processor added to each phase, as ``queued_s`` and not as that phase."""
-    if not any(times_s.any() for times_s in queued.values()):
+def _queueing_apart(found: Measured, rows: Sequence[Sequence[_Window]]) -> Measured:
+    """What waiting for a processor added to each phase, as ``queued_s`` and not as that phase.
+
+    Where it is known only roughly when it was, by how much longer than usual what may have been
+    interrupted was (:mod:`.queueing`).
+    """
+    if not any(window.queued or window.queued_before for row in rows for window in row):
         return found
-    phases, total_s = dict(found.phases), np.zeros_like(found.wait_s)
-    transfer = {"": found.transfer_s}
-    for parts, names, times_s in (
-        (phases, QUEUED_IN, queued["queued_s"]),
-        (phases, (OPTIMIZER,), queued["queued_before_s"]),
-        (transfer, ("",) * (found.topology != "allreduce"), queued["queued_exchange_s"]),
-    ):
-        taken = taken_by_queueing({name: parts[name] for name in names}, times_s)
-        for name, taken_s in taken.items():
-            parts[name] = parts[name] - taken_s
-            total_s += taken_s
-    return replace(found, phases=phases, transfer_s=transfer[""], queued_s=total_s)
+    phases = dict(found.phases)
+    moving_s = _waits(rows, "exchange_s") + _waits(rows, "between_s")
+    for name, field in KNOWN.items():
+        phases[name] = np.maximum(0.0, phases[name] - _waits(rows, field))
+    moving_s -= found.phases[SCRIPT] - phases[SCRIPT]
+    phases |= without_queueing({name: phases[name] for name in KNOWN}, _waits(rows, "somewhere_s"))
+    before_s = _waits(rows, "exchange_s", "queued_before")
+    phases |= without_queueing({OPTIMIZER: phases[OPTIMIZER]}, before_s)
+    transfer_s = found.transfer_s
+    if found.topology != "allreduce":
+        transfer_s = without_queueing({"": transfer_s}, moving_s)[""]
+    apart = replace(found, phases=phases, transfer_s=transfer_s)
+    queued_s = found.own_s + found.transfer_s - apart.own_s - transfer_s
+    return replace(apart, queued_s=queued_s)
+
+
+def _waits(rows: Sequence[Sequence[_Window]], field: str, which: str = "queued") -> Floats:
+    return np.array([[getattr(getattr(w, which), field, 0.0) for w in row] for row in rows])
 
 
 def _without_waiting_inside(found: Measured, ready_s: Floats) -> Measured:
@@ -212,7 +224,6 @@ def _window(
     pass_ends_s: Sequence[float],
 ) -> _Window:
     own = buckets.get(step.clock)
-    waited, waited_before = queued.get(step.clock), queued.get(before.clock)
     opened_s = step.time_s - step.gate_s - step.pull_s
     ended_s = step_end_s(before)
     new_pass = any(ended_s <= end_s <= step.time_s for end_s in pass_ends_s)
@@ -231,9 +242,8 @@ def _window(
         exchange_s=step.pull_s + step.exchange_s - _after_the_sum_s(step, own),
         weight=step.weight,
         lag=step.lag,
-        queued_s=0.0 if waited is None else waited.work_s,
-        queued_exchange_s=0.0 if waited is None else waited.exchange_s,
-        queued_before_s=0.0 if waited_before is None else waited_before.exchange_s,
+        queued=queued.get(step.clock),
+        queued_before=queued.get(before.clock),
     )
 
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-def taken_by_queueing(parts: Mapping[str, Floats], queued_s: Floats) -> dict[str, Floats]:
-    """What ``queued_s`` took of each of ``parts``; all of shape (windows, workers), in seconds.
+def without_queueing(parts: Mapping[str, Floats], queued_s: Floats) -> dict[str, Floats]:
+    """``parts`` without what ``queued_s`` took of them; all of shape (windows, workers), in seconds.
 
     Divided by what each part exceeds its worker's median by, and never more than that: a part that
     is not longer than usual was not interrupted.
@@ -24,4 +24,4 @@ def taken_by_queueing(parts: Mapping[str, Floats], queued_s: Floats) -> dict[str
     }
     total_s = sum(over_s.values(), np.zeros_like(queued_s))
     share = np.minimum(queued_s, total_s) / np.where(total_s > 0, total_s, 1.0)
-    return {name: one_s * share for name, one_s in over_s.items()}
+    return {name: own_s - over_s[name] * share for name, own_s in parts.items()}

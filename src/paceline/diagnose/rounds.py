@@ -20,7 +20,8 @@ def about_rounds(found: Measured) -> list[Finding]:
     """At most one finding, where workers go in rounds and take turns at being late."""
     if not found.together or found.workers < 2 or not found.windows:
         return []
-    own_s = found.work_s
+    found = found.as_scheduled()
+    own_s = found.own_s
     now_s = pace_s(found.strategy, own_s, found.transfer_s)
     lost = 1.0 - (float(own_s.mean()) + float(found.transfer_s.mean())) / now_s
     if lost < HIDEABLE:
@@ -34,7 +35,7 @@ def about_rounds(found: Measured) -> list[Finding]:
 
 def _explained_by_weight(found: Measured) -> float:
     """r^2 of what workers deviate from their round's mean in time, and in weight."""
-    times = found.work_s - found.work_s.mean(axis=1, keepdims=True)
+    times = found.own_s - found.own_s.mean(axis=1, keepdims=True)
     weights = found.weight - found.weight.mean(axis=1, keepdims=True)
     if not weights.any() or not times.any():
         return 0.0
@@ -60,7 +61,7 @@ def _unequal_batches(lost: float, explained: float) -> Finding:
 
 
 def _hiccups(found: Measured, lost: float, hidden: float) -> Finding:
-    last = np.bincount(found.work_s.argmax(axis=1), minlength=found.workers) / found.windows
+    last = np.bincount(found.own_s.argmax(axis=1), minlength=found.workers) / found.windows
     shares = ", ".join(share(float(one)) for one in last)
     return Finding(
         cause="hiccups", pattern="transient", cost=hidden, severity=severity_of(hidden),

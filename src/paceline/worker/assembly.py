@@ -158,7 +158,9 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     if session is not None:
         _compare(session, training, options)
     pace = _pace(name, member, training.clock_s)
-    phases = Phases(pace.now_s)
+    timed = not launch.virtual and member.cluster is None  # else its time is not the machine's
+    queue = ProcessorQueue() if timed else None
+    phases = Phases(pace.now_s, queue)
     if session is not None:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
@@ -180,11 +182,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         launch=launch,
         seed=seed,
         journal=Journal(
-            member.recorder,
-            phases,
-            rank=launch.rank,
-            strategy=options.strategy,
-            queue=None if launch.virtual else ProcessorQueue(),
+            member.recorder, phases, rank=launch.rank, strategy=options.strategy, queue=queue
         ),
         phases=phases,
         guards=Guards(training.model, training.optimizer),

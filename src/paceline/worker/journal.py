@@ -22,14 +22,12 @@ from paceline.worker.plane import BucketTimes, Outcome, Window
 from paceline.worker.processor import ProcessorQueue
 from paceline.worker.scale_watch import ScaleWatch
 
-NOTABLE_WAIT_S = 1e-3
-"""Waiting less than that for a processor is not worth a record."""
-
 
 class Journal:
     """One worker's records and notices. Rank 0 speaks for the run on stderr.
 
-    ``queue``: its thread's wait for a processor; None where time is simulated.
+    ``queue``: its thread's wait for a processor, that ``phases`` tells; None where time is not the
+    machine's own.
     """
 
     def __init__(
@@ -49,7 +47,6 @@ class Journal:
         self._scales = ScaleWatch()
         self._flushed = 0
         self._queue = queue
-        self._queued_s = 0.0
 
     def say(self, text: str) -> None:
         """A sentence about the run: printed by rank 0."""
@@ -73,11 +70,6 @@ class Journal:
     def setup(self, **facts: Any) -> None:
         """What the run is made of (the fields of :class:`paceline.trace.Setup`)."""
         self._recorder.write(trace.Setup(time_s=self._phases.now_s(), **facts))
-
-    def computed(self) -> None:
-        """This worker's own work on its window is done; what follows is the exchange."""
-        if self._queue is not None:
-            self._queued_s = self._queue.lap_s()
 
     def step(
         self,
@@ -116,7 +108,7 @@ class Journal:
         if outcome.buckets is not None:
             self._recorder.write(_times_of(outcome.buckets, window.clock))
         if self._queue is not None:
-            self._unscheduled(window.clock, self._queued_s, self._queue.lap_s())
+            self._unscheduled(window.clock, self._queue.take())
         self._follow(window.scale)
         self._flushed += outcome.flushed
         self._recorder.flush_if_due()
@@ -144,12 +136,10 @@ class Journal:
         now = self._phases.now_s()
         self._recorder.write(trace.Note(time_s=now, kind=kind, rank=self._rank, text=text))
 
-    def _unscheduled(self, clock: int, work_s: float, exchange_s: float) -> None:
-        if max(work_s, exchange_s) >= NOTABLE_WAIT_S:
+    def _unscheduled(self, clock: int, waits_s: Mapping[str, float] | None) -> None:
+        if waits_s is not None:
             now = self._phases.now_s()
-            self._recorder.write(
-                trace.Unscheduled(time_s=now, clock=clock, work_s=work_s, exchange_s=exchange_s)
-            )
+            self._recorder.write(trace.Unscheduled(time_s=now, clock=clock, **waits_s))
 
     def health(self, parameter: str, health: Health, *, clock: int, scale: float) -> None:
         """How the gradient of ``parameter`` looked in the window that is number ``clock``."""

@@ -222,7 +222,6 @@ class TrainingPass:
             for parameter in parts.trained:
                 parameter.grad = None
         parts.phases.enter("exchange")
-        parts.journal.computed()
         contribution = window.contribution(stop=self.stop, total=self._total)
         parts.moments.computed(contribution)
         parts.pace.push()
