@@ -21,8 +21,8 @@ from paceline.runs import Run
 
 TRACKS = {"compute": "compute", "wait": "wait", "exchange": "exchange", "data": "input"}
 """What a phase of the lanes is called there, in the order of the tracks."""
-SERVER_PID = 1_000_000
-"""Of no worker: a process's number is its rank there."""
+SERVER_PID = 100_000_000
+"""Of no worker: theirs are their ranks and one (0 is the idle process to Perfetto)."""
 MICROSECONDS = 1e6
 Event = dict[str, Any]
 
@@ -40,21 +40,20 @@ def events(run: Run) -> Iterator[Event]:
     began_s, _ = interval(run)
     timed = spans(run)
     for rank in timed:
-        yield _named("process_name", f"worker {rank}", pid=rank)
-        for tid, track in enumerate(TRACKS.values()):
-            yield _named("thread_name", track, pid=rank, tid=tid)
+        yield _named("process_name", f"worker {rank}", pid=_pid(rank))
+        for track in TRACKS.values():
+            yield _named("thread_name", track, pid=_pid(rank), tid=_tid(rank, track))
     for rank, own in timed.items():
         for span in own:
             if span.length_s > 0:
-                yield _event(
-                    span, TRACKS[span.phase], began_s, rank, list(TRACKS).index(span.phase)
-                )
+                track = TRACKS[span.phase]
+                yield _event(span, track, began_s, pid=_pid(rank), tid=_tid(rank, track))
     updates = _updates(run)
     if updates:
         yield _named("process_name", "server", pid=SERVER_PID)
-        yield _named("thread_name", "updates", pid=SERVER_PID, tid=0)
+        yield _named("thread_name", "updates", pid=SERVER_PID, tid=SERVER_PID)
     for span in updates:
-        yield _event(span, span.phase, began_s, SERVER_PID, 0)
+        yield _event(span, span.phase, began_s, pid=SERVER_PID, tid=SERVER_PID)
 
 
 def _updates(run: Run) -> list[Span]:
@@ -79,7 +78,16 @@ def _updates(run: Run) -> list[Span]:
     ]
 
 
-def _event(span: Span, name: str, began_s: float, pid: int, tid: int) -> Event:
+def _pid(rank: int) -> int:
+    return rank + 1
+
+
+def _tid(rank: int, track: str) -> int:
+    """A number that no other track of the file has."""
+    return 10 * _pid(rank) + list(TRACKS.values()).index(track)
+
+
+def _event(span: Span, name: str, began_s: float, *, pid: int, tid: int) -> Event:
     return {
         "name": name, "ph": "X", "pid": pid, "tid": tid,
         "ts": round((span.start_s - began_s) * MICROSECONDS, 3),
