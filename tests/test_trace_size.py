@@ -58,6 +58,14 @@ def test_writing_a_worker_step_takes_at_most_20_microseconds(tmp_path: Path) -> 
     assert best_s / repeats <= 20e-6
 
 
+def test_a_wait_for_a_processor_takes_at_most_100_bytes() -> None:
+    wait = trace.Unscheduled(
+        time_s=NOW_S, clock=CLOCK, between_s=0.012_345_6, data_s=0.012_345_6, forward_s=0.012_345_6,
+        backward_s=0.012_345_6, exchange_s=0.012_345_6, somewhere_s=0.0,
+    )  # fmt: skip
+    assert len(trace.encode(wait)) <= 100
+
+
 def test_times_of_buckets_take_at_most_100_bytes_a_bucket_and_are_rounded() -> None:
     late_s = tuple(123.456_789_123 + number for number in range(40))
     record = trace.Buckets(time_s=NOW_S, clock=CLOCK, ready_s=late_s, done_s=late_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,8 @@ class RankTrace:
     health: tuple[trace.Health, ...] = ()
     buckets: tuple[trace.Buckets, ...] = ()
     setups: tuple[trace.Setup, ...] = ()
+    unscheduled: tuple[trace.Unscheduled, ...] = ()
+    clocks: tuple[trace.Clocks, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +88,18 @@ def read_run(directory: Path | str) -> Run:
     Raises :class:`UsageError` if there is none, if it has recorded nothing yet, or if it was
     written in a format this version does not know.
     """
+    run = read_workers(directory)
+    server = run.directory / "server.jsonl"
+    records = read_records(server) if server.exists() else []
+    return replace(
+        run,
+        decisions=tuple(record for record in records if isinstance(record, _DECISIONS)),
+        server_notes=_only(records, trace.Note),
+    )
+
+
+def read_workers(directory: Path | str) -> Run:
+    """The run as :func:`read_run` gives it, without the server's record (the larger part)."""
     directory = Path(directory)
     files = rank_files(directory)
     if not files:
@@ -96,15 +110,10 @@ def read_run(directory: Path | str) -> Run:
     ranks = tuple(_rank_trace(rank, read_records(path)) for rank, path in files)
     if all(rank.setup is None for rank in ranks):
         raise UsageError(f"{directory}: the run has recorded nothing yet; try again in a moment.")
-    server = directory / "server.jsonl"
-    records = read_records(server) if server.exists() else []
     return Run(
-        directory=directory,
-        ranks=ranks,
-        decisions=tuple(record for record in records if isinstance(record, _DECISIONS)),
-        server_notes=_only(records, trace.Note),
+        directory=directory, ranks=ranks, decisions=(), server_notes=(),
         summary=_summary(directory / "run.json"),
-    )
+    )  # fmt: skip
 
 
 def find_runs(path: Path | str) -> list[Path]:
@@ -160,6 +169,8 @@ def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
         health=_only(records, trace.Health),
         buckets=_only(records, trace.Buckets),
         setups=setups,
+        unscheduled=_only(records, trace.Unscheduled),
+        clocks=_only(records, trace.Clocks),
     )
 
 

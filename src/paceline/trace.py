@@ -136,6 +136,41 @@ class Health:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Unscheduled:
+    """In the window of this ``clock`` the worker was ready to run, but no processor was free for it.
+
+    In its phases, as in :class:`Step`; ``between_s``: between the decision on its window before and its
+    start; ``somewhere_s``: it is not known where. Written only where it is worth a millisecond.
+    """
+
+    time_s: float
+    clock: int
+    between_s: float
+    data_s: float
+    forward_s: float
+    backward_s: float
+    exchange_s: float
+    somewhere_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clocks:
+    """How fast what a worker computes on ran at ``time_s``, sampled every few seconds.
+
+    ``device``: ``"cpu"`` (the mean of its cores) or ``"cuda:0"``; ``hz``: now, ``top_hz``: at most (0:
+    unknown). ``throttled``: how often the hardware has throttled itself since it was started;
+    ``reasons``: why it is held back now, as the driver says it.
+    """
+
+    time_s: float
+    device: str
+    hz: float
+    top_hz: float
+    throttled: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
     """A worker's pass over the data ended. ``skipped``: batches yielded without a ``step``."""
 
@@ -180,14 +215,14 @@ class Close:
 
 
 Record = (
-    Header | Setup | Step | Buckets | Health | Pass | Metric | Note | Close
+    Header | Setup | Step | Buckets | Health | Unscheduled | Clocks | Pass | Metric | Note | Close
     | events.Fact | events.Order | encounters.Encounter | encounters.Differs
 )  # fmt: skip
 
 _TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
     for cls in (
-        Header, Setup, Step, Buckets, Health, Pass, Metric, Note, Close,
+        Header, Setup, Step, Buckets, Health, Unscheduled, Clocks, Pass, Metric, Note, Close,
         events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
         events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
         events.WakeAt, events.Save, events.Cut, encounters.Look, encounters.Handover,
@@ -213,7 +248,7 @@ class _Form:
 
 _SERIES = ("ready_s", "done_s")
 _FIGURES = ("loss", "norm", "largest", "zeros")
-_COUNTS = ("weight", "unit", "divisor")
+_COUNTS = ("weight", "unit", "divisor", "hz", "top_hz")
 _SHARES = ("fp16", "bf16", "scaled_fp16", "scaled_bf16")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline import trace
 from paceline.runs import RankTrace, Run
-from synthetic_runs import setup, step
+from synthetic_runs import setup, step, write_run
 
 PHASES = ("data", "forward", "backward", "optimizer", "script", "link")
 SHARES = {
@@ -174,3 +174,19 @@ def _losses(case: Case, rng: Any) -> np.ndarray:
     if case.losses is not None:
         return case.losses(rng, case.windows)
     return 2.0 * np.exp(-np.arange(case.windows) / 60) + 0.2 + 0.05 * rng.random(case.windows)
+
+
+def recorded(tmp_path: Path, case: Case, **more: Any) -> Path:
+    """``case`` as a run's directory."""
+    run = fabricated(case)
+    ranks = {
+        rank.rank: [rank.setup, *(one for pair in _together(rank) for one in pair)]
+        for rank in run.ranks
+    }
+    return write_run(tmp_path / "run", ranks, **more)
+
+
+def _together(rank):
+    return (
+        zip(rank.steps, rank.buckets, strict=True) if rank.buckets else ((s,) for s in rank.steps)
+    )

@@ -145,3 +145,17 @@ def test_of_several_workers_in_one_script_the_last_is_judged():
     assert (finding.cause, finding.ranks) == (alone.cause, (1,))
     assert finding.cost == pytest.approx(alone.cost)
     assert "2 Workers" in diagnosis.remarks[-1]
+
+
+def test_where_the_loss_was_lost_is_said():
+    """A version: what ``paceline replay --until`` wants."""
+    lost = Case(losses=lambda rng, n: np.where(np.arange(n) > 80, np.nan, 1.0), windows=160)
+    (finding,) = diagnose(fabricated(lost)).findings
+    assert "the first at version 81" in finding.sentence
+
+
+@pytest.mark.parametrize(("plane", "said"), [("allreduce", True), ("server", False)])
+def test_a_slow_ring_points_to_measure(plane, said):
+    """The trace of a collective cannot tell which link is slow."""
+    (finding,) = diagnose(fabricated(Case(plane=plane, exchange_s=0.06))).findings
+    assert ("paceline measure" in finding.action) == said

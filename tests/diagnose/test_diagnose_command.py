@@ -9,28 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from diagnose.fabricated import Case, fabricated
+from diagnose.fabricated import Case, recorded
 from paceline.cli.diagnose import command
 from paceline.errors import UsageError
 from paceline.runs import read_run
-from synthetic_runs import write_run
 
 SLOW = Case(faults=((2, "forward", np.full(120, 0.01)),), jitter=0.02)  # 13 % of the time
-
-
-def recorded(tmp_path, case=SLOW, **more):
-    run = fabricated(case)
-    ranks = {
-        rank.rank: [rank.setup, *(one for pair in _together(rank) for one in pair)]
-        for rank in run.ranks
-    }
-    return write_run(tmp_path / "run", ranks, **more)
-
-
-def _together(rank):
-    return (
-        zip(rank.steps, rank.buckets, strict=True) if rank.buckets else ((s,) for s in rank.steps)
-    )
 
 
 def said(*arguments, code=0):
@@ -42,7 +26,7 @@ def said(*arguments, code=0):
 
 
 def test_the_verdict_comes_first_then_evidence_and_what_to_do(tmp_path):
-    shown = said(recorded(tmp_path), code=1)
+    shown = said(recorded(tmp_path, SLOW), code=1)
     assert shown.startswith("Rank 2 is slow in forward (persistent). It costs ")
     assert shown.index("Evidence") < shown.index("Next") < shown.index("What if")
     assert "rank 2 as fast as the others" in shown
@@ -51,7 +35,7 @@ def test_the_verdict_comes_first_then_evidence_and_what_to_do(tmp_path):
 
 @pytest.mark.parametrize(("least", "code"), [("info", 1), ("minor", 1), ("major", 0)])
 def test_the_exit_code_follows_fail_on(tmp_path, least, code):
-    said(recorded(tmp_path), "--fail-on", least, code=code)
+    said(recorded(tmp_path, SLOW), "--fail-on", least, code=code)
 
 
 def test_all_well_and_undecided_have_their_exit_codes(tmp_path):
@@ -60,7 +44,7 @@ def test_all_well_and_undecided_have_their_exit_codes(tmp_path):
 
 
 def test_json_has_a_schema_and_every_figure(tmp_path):
-    document = json.loads(said(recorded(tmp_path), "--json", code=1))
+    document = json.loads(said(recorded(tmp_path, SLOW), "--json", code=1))
     assert (document["schema"], document["status"]) == (1, "finding")
     (finding,) = document["findings"]
     assert (finding["cause"], finding["ranks"], finding["phase"]) == ("slow-rank", [2], "forward")
@@ -69,7 +53,7 @@ def test_json_has_a_schema_and_every_figure(tmp_path):
 
 
 def test_traces_alone_will_do_wherever_they_are(tmp_path):
-    run = recorded(tmp_path, summary={"host": {"cores": 2}})
+    run = recorded(tmp_path, SLOW, summary={"host": {"cores": 2}})
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for path in run.glob("rank-*.jsonl"):
@@ -79,7 +63,7 @@ def test_traces_alone_will_do_wherever_they_are(tmp_path):
 
 
 def test_a_run_that_goes_on_is_judged_as_far_as_it_has_come(tmp_path):
-    run = recorded(tmp_path)
+    run = recorded(tmp_path, SLOW)
     path = run / "rank-1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:120]) + lines[120][:30])
@@ -97,7 +81,7 @@ def test_a_run_that_goes_on_is_judged_as_far_as_it_has_come(tmp_path):
     ],
 )
 def test_questions_are_answered(tmp_path, question, answer):
-    assert answer in said(recorded(tmp_path), "--what-if", question, code=1)
+    assert answer in said(recorded(tmp_path, SLOW), "--what-if", question, code=1)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +97,7 @@ def test_questions_are_answered(tmp_path, question, answer):
 )
 def test_mistakes_are_refused_with_the_remedy(tmp_path, arguments, remedy):
     with pytest.raises(UsageError) as caught:
-        said(recorded(tmp_path), *arguments)
+        said(recorded(tmp_path, SLOW), *arguments)
     assert remedy in str(caught.value)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from paceline import events, trace
-from paceline.encounters import Look
+from paceline.encounters import Differs, Look
 from paceline.errors import UsageError
 from paceline.replay.differences import Difference, difference, difference_in_orders
 from paceline.replay.recorded import below, place_for, recorded, request_of
 from paceline.replay.standing import as_table, standings
+from paceline.replay.verdict import also_differing, first_difference
 from synthetic_runs import Ring, setup, simulated_run, step, write_run
 
 PULL = events.Pull(time_s=1.0, rank=2)
@@ -147,3 +148,19 @@ def test_nothing_is_written_into_the_run_or_over_an_earlier_replay(
 def test_a_look_is_on_record_as_it_was() -> None:
     look = Look(time_s=1.5, rank=1, version=7, what="parameters")
     assert trace.decode(trace.encode(look)) == look
+
+
+def test_a_difference_is_said_once_with_all_the_ranks_that_met_it(tmp_path: Path) -> None:
+    def differs(rank: int, clock: int) -> Differs:
+        return Differs(
+            time_s=1.0, file=f"rank-{rank}.jsonl", line=9, rank=rank, clock=clock, field="loss",
+            recorded="1.0", now="2.0",
+        )  # fmt: skip
+
+    out = write_run(
+        tmp_path, {r: [setup(), differs(r, clock)] for r, clock in enumerate((4, 3, 3, 3))}
+    )
+    first = first_difference(out)
+    assert first == differs(1, 3)
+    assert also_differing(first, out) == " (there ranks 2, 3 differ too)"
+    assert also_differing(differs(0, 4), out) == ""

@@ -189,3 +189,23 @@ def test_a_worker_alone_exchanges_nothing(word):
     scenario = Scenario(cluster=cluster, steps=9, network=cluster.network)
     prediction, _ = predict(parse_strategy(word), scenario)
     assert prediction.time_s == pytest.approx(cluster.step_times_s(9).sum())
+
+
+def test_a_link_described_twice_is_refused(tmp_path):
+    file = tmp_path / "cluster.toml"
+    for key in ("rank", "node"):
+        one = f"[[links]]\n{key} = 1\ndelay_s = 0.01\n"
+        file.write_text(f"[workers]\ncount = 4\nstep_s = 0.1\n[network]\ndelay_s = 0.0\n{one}{one}")
+        with pytest.raises(UsageError, match=f"each {key} once"):
+            ClusterModel.load(file)
+
+
+@pytest.mark.parametrize("late", ["", '[late]\ncount = 1\nadded_s = 1e308\npattern = "random"\n'])
+@pytest.mark.filterwarnings("error")
+def test_absurd_times_are_refused_in_a_sentence_without_numpys_warnings(tmp_path, late):
+    file = tmp_path / "cluster.toml"
+    network = "" if late else "[network]\ndelay_s = 1e308\njitter_s = 1e308\n"
+    file.write_text(f"[workers]\ncount = 4\nstep_s = 0.1\n{network}{late}")
+    scene = next(iter(scenes_of(ClusterModel.load(file), steps=1000, accumulate=1)))
+    with pytest.raises(UsageError, match="between 1 ns and 30 years"):
+        predict(parse_strategy("sync"), scene.scenario)

@@ -17,7 +17,7 @@ from paceline.simulate.predict import Scenario, predict
 from paceline.simulate.recorded import counted, recorded_times
 from paceline.simulate.recorded_ways import recorded_ways
 from paceline.strategies import parse_strategy
-from synthetic_runs import Ring, simulated_run
+from synthetic_runs import Ring, setup, simulated_run, step, write_run
 
 SMALL = ["--workers", "8", "--step", "1.0", "--steps", "60"]
 
@@ -158,3 +158,15 @@ def test_workers_beyond_the_recorded_ones_are_not_their_doubles(tmp_path):
     firsts = [times.order(rank, 1)[0] for rank in range(8)]
     assert firsts[:4] == [0, 0, 0, 0]
     assert len(set(firsts[4:])) > 1
+
+
+def test_numbers_without_a_comma_are_said_to_lack_it():
+    with pytest.raises(UsageError, match=r"as in --workers 16,64\."):
+        said("--workers", "16", "64", "--step", "1.0")
+
+
+def test_a_replays_times_are_refused(tmp_path):
+    summary = {"request": {"replay": "runs/first"}}
+    write_run(tmp_path / "again", {0: [setup(), *(step() for _ in range(9))]}, summary=summary)
+    with pytest.raises(UsageError, match=r"is a replay.*--from runs/first"):
+        said("--from", str(tmp_path / "again"))

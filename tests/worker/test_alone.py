@@ -295,7 +295,8 @@ def test_the_trace_tells_the_run(tmp_path: Path) -> None:
                 worker.step(cross_entropy(worker(inputs), targets))
         worker.log(accuracy=0.5, loss=torch.tensor(2.0))
     with (tmp_path / "rank-0.jsonl").open("rb") as lines:
-        records = list(trace.decode_lines(lines))
+        machine = trace.Unscheduled  # written where other processes kept this one waiting
+        records = [one for one in trace.decode_lines(lines) if not isinstance(one, machine)]
     kinds = [type(record).__name__ for record in records]
     told = ["Header", "Setup", "Note", "Step", "Step", "Pass", "Metric", "Metric", "Close"]
     assert kinds == told, "the note: accumulation and batch norm"

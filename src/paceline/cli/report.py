@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from paceline.runs import Run
 
 EPILOG = """
 \b
 Example:
   paceline report runs/20260101-120000-train-ssp-3
   paceline report runs/20260101-120000-compare-train --out compare.html
+  paceline report runs/20260101-120000-train-ssp-3 --perfetto lanes.json   (open in ui.perfetto.dev)
 
 \b
 Exit codes:
   0  the report was written; its path is on stdout
-  2  no run there, or one that this version cannot read
+  2  no run there, one that this version cannot read, or --perfetto with several runs
 """
 
 
@@ -24,13 +29,23 @@ Exit codes:
 @click.option("--out", type=Path, metavar="FILE", help="[default: report.html in RUN, or here]")
 @click.option("--target", metavar="NAME=VALUE", help="Time until a logged metric reached it.")
 @click.option(
+    "--perfetto", type=Path, metavar="FILE", help="Write all lanes for ui.perfetto.dev, instead."
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print all figures as JSON instead of the path."
 )
-def command(runs: tuple[Path, ...], out: Path | None, target: str | None, as_json: bool) -> None:
+def command(
+    runs: tuple[Path, ...],
+    out: Path | None,
+    target: str | None,
+    perfetto: Path | None,
+    as_json: bool,
+) -> None:
     """Write one HTML file about RUN (a run's directory, running or finished, or a compare's).
 
-    It works offline: loss against time and samples, a lane for each worker that shows who waits for
-    whom, version lags, figures and notices. Several runs are put side by side.
+    It works offline: what is wrong and what to do about it, figures, a lane for each worker that shows
+    who waits for whom, loss against time and samples, version lags, notices. Several runs are put side
+    by side.
     """
     from paceline.compare.export import as_json as figures_as_json
     from paceline.compare.figures import figures_of
@@ -41,6 +56,9 @@ def command(runs: tuple[Path, ...], out: Path | None, target: str | None, as_jso
 
     aim = None if target is None else parse_target(target)
     read = [read_run(path) for given in runs for path in find_runs(given)]
+    if perfetto is not None:
+        _write_perfetto(perfetto, read)
+        return
     path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     path.write_text(render_page(read, target=aim), encoding="utf-8")
     if as_json:
@@ -48,3 +66,16 @@ def command(runs: tuple[Path, ...], out: Path | None, target: str | None, as_jso
         click.echo(figures_as_json(rows, aim, report=str(path)))
     else:
         click.echo(path)
+
+
+def _write_perfetto(path: Path, runs: list[Run]) -> None:
+    from paceline.errors import UsageError
+    from paceline.report.perfetto import write_perfetto
+
+    if len(runs) != 1:
+        raise UsageError(
+            f"--perfetto shows one run, and {len(runs)} were given. Give the directory of one run."
+        )
+    with path.open("w", encoding="utf-8") as file:
+        write_perfetto(runs[0], file)
+    click.echo(path)

@@ -40,7 +40,13 @@ Exit codes:
 @click.option("--hiccups", metavar="0.05x3", help="With this chance a step takes so much longer.")
 @click.option("--shards", metavar="N,N,...", help="Of the server; several numbers are a sweep.")
 @click.option("--strategies", default="sync,backup:1,ssp:3,async", show_default=True)
-@click.option("--steps", type=click.IntRange(2), default=1000, show_default=True)
+@click.option(
+    "--steps",
+    type=click.IntRange(2),
+    default=1000,
+    show_default=True,
+    help="Windows of each worker.",
+)
 @click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--timeline", type=click.IntRange(1), help="Show the first steps as lanes.")
@@ -107,6 +113,7 @@ def _scenes(options: dict[str, Any]) -> list[Scene]:
     own = ("step_s", "jitter", "late", "hiccups")
     given = [name.removesuffix("_s") for name in own if options[name] is not None]
     cluster, source = options["cluster"], options["source"]
+    _check_commas(cluster, options["workers"])
     if (cluster or source) and given:
         raise UsageError(
             f"--{given[0]} and a {'file' if cluster else 'recorded run'} cannot work together: the "
@@ -126,6 +133,17 @@ def _scenes(options: dict[str, Any]) -> list[Scene]:
             shards=_numbers("shards", options["shards"]), pattern=options["pattern"] or "",
         )
     )  # fmt: skip
+
+
+def _check_commas(cluster: Path | None, workers: str | None) -> None:
+    """``--workers 16 64``: the 64 looks like a file."""
+    from paceline.errors import UsageError
+
+    if cluster is not None and cluster.name.isdigit() and not cluster.exists():
+        raise UsageError(
+            f"{cluster}: there is no such cluster file. Numbers of a sweep have commas between and no "
+            f"spaces, as in --workers {workers or 'N'},{cluster}."
+        )
 
 
 def _described(options: dict[str, Any], workers: list[int]) -> Any:
@@ -158,6 +176,12 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
         if options[name] is not None:
             raise UsageError(f"--{name} and --from cannot work together: a run has no such thing.")
     run = read_run(options["source"])
+    if run.summary.get("request", {}).get("replay"):
+        original = run.summary["request"]["replay"]
+        raise UsageError(
+            f"{options['source']} is a replay: whoever came first was made to wait for the recorded "
+            f"order, so its times are not the cluster's. Give the run itself: --from {original}."
+        )
     times = recorded_times(run, seed=options["seed"])
     steps, accumulate = options["steps"], options["accumulate"]
     scenes = []

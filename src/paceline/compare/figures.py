@@ -32,7 +32,8 @@ class Figures:
     ``lost_pushes``: dropped as late, refused as non-finite, or empty. ``metrics``: last value of
     each. ``target_s``: from the first window's start; None if there was no target or it was not
     reached. ``speed_up``, ``efficiency``: see :func:`against`. ``health``: each parameter's gradient when
-    it was looked at last, if it was.
+    it was looked at last, if it was. ``digest``: of the initial parameters; ``final_digest``: of those at
+    the end, "" if not all workers have closed or they do not agree (as after ``local``).
     """
 
     run: str
@@ -63,6 +64,7 @@ class Figures:
     speed_up: float | None = None
     efficiency: float | None = None
     health: tuple[Health, ...] = ()
+    final_digest: str = ""
 
 
 def figures_of(run: Run, target: Target | None = None) -> Figures:
@@ -97,6 +99,7 @@ def figures_of(run: Run, target: Target | None = None) -> Figures:
         metrics={metric.name: metric.value for metric in run.metrics},
         target_s=_target_s(run, target, start_s),
         health=tuple(run.health),
+        final_digest=_final_digest(run),
         **{f"{name}_share": value for name, value in share.items()},
     )
 
@@ -135,6 +138,11 @@ def interval(run: Run) -> tuple[float, float]:
 def peak_bytes(run: Run) -> int | None:
     """Peak of the summed Pss of all processes, as the launcher sampled it; None if it did not."""
     return int(run.summary.get("peak_pss_bytes", 0)) or None
+
+
+def _final_digest(run: Run) -> str:
+    ends = {"" if rank.close is None else rank.close.digest for rank in run.ranks}
+    return ends.pop() if len(ends) == 1 else ""
 
 
 def _updates(run: Run) -> int:

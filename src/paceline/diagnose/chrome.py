@@ -179,7 +179,8 @@ def _side_by_side(profiles: Sequence[Profile]) -> Measured:
         phases[name] = np.vstack([phases[name][:1], phases[name][:-1]])
     return Measured(
         ranks=tuple(profile.rank for profile in profiles), strategy=Sync(), topology="allreduce",
-        together=True, phases={**phases, LINK: np.zeros(shape)}, wait_s=lasted_s - least_s,
+        together=True, phases={**phases, LINK: np.zeros(shape)},
+        queued_s=np.zeros(shape), wait_s=lasted_s - least_s,
         transfer_s=np.broadcast_to(least_s, shape).copy(), weight=np.ones(shape),
         lag=np.zeros(shape),
     )  # fmt: skip

@@ -110,11 +110,16 @@ def _bound(found: Measured, whose: str) -> Finding | None:
             "with its size",
         ),
         action=f"Larger batches, or --accumulate {max(2, ceil(good / max(batch, 1)))}: at "
-        f"{good * found.workers} samples an update, computing takes {share(GOOD_SHARE)} of the time.",
+        f"{good * found.workers} samples an update, computing takes {share(GOOD_SHARE)} of the time."
+        + (_WHICH_LINK if found.topology == "allreduce" else ""),
         figures={"work_s": work_s, "exchange_s": moved_s, "break_even_batch": even * found.workers},
     )  # fmt: skip
 
 
+_WHICH_LINK = (
+    " One slow link or port slows every all-reduce, equally for all, and no trace can tell which: "
+    "'paceline measure' times each."
+)
 _WORDS = {
     "batch-too-small": "The batch is too small to pay: the group is slower than one worker",
     "server-bound": "The server is the bottleneck",

@@ -30,4 +30,6 @@ def _part(rank: RankTrace, number: int) -> RankTrace:
         steps=tuple(one for one in rank.steps if begun_s <= one.time_s < ended_s),
         passes=tuple(one for one in rank.passes if begun_s <= one.time_s < ended_s),
         buckets=tuple(one for one in rank.buckets if begun_s <= one.time_s < ended_s),
+        unscheduled=tuple(one for one in rank.unscheduled if begun_s <= one.time_s < ended_s),
+        clocks=tuple(one for one in rank.clocks if begun_s <= one.time_s < ended_s),
     )  # fmt: skip

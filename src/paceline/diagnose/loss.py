@@ -18,6 +18,7 @@ from paceline.compare.units import share
 from paceline.diagnose.findings import Finding
 from paceline.runs import Run
 from paceline.strategies import Backup, is_joint, parse_strategy
+from paceline.trace import Step
 
 PARTS = 10
 MIN_PART = 8
@@ -32,8 +33,9 @@ SKIPPED = 0.05
 
 def about_loss(run: Run) -> list[Finding]:
     """At most one finding."""
-    losses, applied = _series(run)
-    trouble = _trouble(losses)
+    steps = _in_order(run)
+    trouble = _trouble([step for step in steps if step.loss is not None])
+    applied = sum(step.applied for step in steps) / max(len(steps), 1)
     skipped = 1.0 - applied if not isinstance(parse_strategy(run.setup.strategy), Backup) else 0.0
     if not trouble and skipped < SKIPPED:
         return []
@@ -48,21 +50,23 @@ def about_loss(run: Run) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _series(run: Run) -> tuple[list[float], float]:
-    """All workers' losses in the order of the parameters they were taken at (no clock is shared), and
-    the share of windows with samples that were applied."""
-    steps = sorted(
+def _in_order(run: Run) -> list[Step]:
+    """All workers' windows with samples, in the order of the parameters they were computed on (no
+    clock is shared)."""
+    return sorted(
         (step for rank in run.ranks for step in rank.steps if step.weight > 0),
         key=lambda step: step.version,
     )
-    losses = [step.loss for step in steps if step.loss is not None]
-    return losses, sum(step.applied for step in steps) / max(len(steps), 1)
 
 
-def _trouble(losses: list[float]) -> str:
-    finite = [loss for loss in losses if isfinite(loss)]
-    if len(finite) < len(losses):
-        return f"{len(losses) - len(finite)} of {len(losses)} losses are not finite"
+def _trouble(steps: list[Step]) -> str:
+    losses = [float(step.loss) for step in steps if step.loss is not None]
+    lost = [step for step, loss in zip(steps, losses, strict=True) if not isfinite(loss)]
+    if lost:
+        return (
+            f"{len(lost)} of {len(losses)} losses are not finite, the first at version "
+            f"{lost[0].version}"
+        )
     if len(losses) < PARTS * MIN_PART or min(losses) <= 0:
         return ""
     parts = np.array_split(np.log(losses), PARTS)

@@ -10,6 +10,9 @@ so the late one has the *shortest* collective. d_ik ends where the last bucket's
 (``Buckets.done_s``); what follows is the worker's own optimizer, and delays its next window. On the
 server plane the server says how long a push waited, and moving it is the worker's own: its link.
 
+Time in which a worker was ready to run but had no processor is set apart: it says something about the
+machine, and nothing about the worker.
+
 This module knows records and arrays. It judges nothing.
 """
 
@@ -24,14 +27,17 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.compare.phases import step_end_s
+from paceline.diagnose.queueing import without_queueing
 from paceline.runs import RankTrace, Run
 from paceline.strategies import Strategy, is_dealt, parse_strategy
-from paceline.trace import Buckets, Step
+from paceline.trace import Buckets, Step, Unscheduled
 
 Floats = npt.NDArray[np.float64]
 
 DATA, FORWARD, BACKWARD = "data loading", "forward", "backward"
 OPTIMIZER, SCRIPT, LINK = "optimizer", "own code between steps", "link"
+KNOWN = {DATA: "data_s", FORWARD: "forward_s", BACKWARD: "backward_s", SCRIPT: "between_s"}
+"""In which field of its record a phase's wait for a processor is."""
 PHASES = (DATA, FORWARD, BACKWARD, OPTIMIZER, SCRIPT, LINK)
 
 WARM_UP_WINDOWS = 2
@@ -42,8 +48,9 @@ WARM_UP_WINDOWS = 2
 class Measured:
     """Arrays have the shape (windows, workers), seconds; column i is ``ranks[i]``'s.
 
-    ``phases``: each worker's own work by phase. ``wait_s``: for others. ``transfer_s``: exchanging,
-    which nobody in particular is to blame for. ``weight``: samples (or tokens); ``lag``: version lag.
+    ``phases``: each worker's own work by phase, ``queued_s``: what waiting for a processor added to it.
+    ``wait_s``: for others. ``transfer_s``: exchanging, which nobody in particular is to blame for.
+    ``weight``: samples (or tokens); ``lag``: version lag.
     ``together``: row k is one and the same round of all workers; else merely everybody's k-th window.
     """
 
@@ -52,6 +59,7 @@ class Measured:
     topology: str
     together: bool
     phases: Mapping[str, Floats]
+    queued_s: Floats
     wait_s: Floats
     transfer_s: Floats
     weight: Floats
@@ -68,10 +76,19 @@ class Measured:
         return len(self.ranks)
 
     @property
-    def own_s(self) -> Floats:
-        """Each worker's own work on a window."""
+    def work_s(self) -> Floats:
+        """Each worker's own work on a window, as if a processor had always been free."""
         total: Floats = np.sum(list(self.phases.values()), axis=0)
         return total
+
+    @property
+    def own_s(self) -> Floats:
+        """What each worker's own work on a window took."""
+        return self.work_s + self.queued_s
+
+    def as_scheduled(self) -> Measured:
+        """The same as if a processor had always been free."""
+        return replace(self, queued_s=np.zeros_like(self.queued_s))
 
     @property
     def cycle_s(self) -> float:
@@ -81,7 +98,10 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Window:
-    """One window of one worker. ``exchange_s``: all of its exchange but waiting that was recorded."""
+    """One window of one worker. ``exchange_s``: all of its exchange but waiting that was recorded.
+
+    ``queued``: its record of waiting for a processor, ``queued_before``: that of the window before.
+    """
 
     clock: int
     phases: dict[str, float]
@@ -90,6 +110,8 @@ class _Window:
     exchange_s: float
     weight: float
     lag: float
+    queued: Unscheduled | None
+    queued_before: Unscheduled | None
 
 
 def measured(run: Run) -> Measured:
@@ -103,16 +125,62 @@ def measured(run: Run) -> Measured:
         name: np.array([[w.phases[name] for w in row] for row in rows]).reshape(-1, len(own))
         for name in PHASES
     }
-    transfer_s = np.minimum.reduce(exchange_s, axis=1, keepdims=True) if rows else exchange_s
     found = Measured(
         ranks=tuple(own), strategy=strategy, topology=topology, together=together, phases=phases,
-        wait_s=wait_s, transfer_s=np.broadcast_to(transfer_s, wait_s.shape).copy(),
+        queued_s=np.zeros_like(wait_s), wait_s=wait_s, transfer_s=exchange_s,
         weight=_table(rows, "weight", own), lag=_table(rows, "lag", own),
     )  # fmt: skip
     if topology == "allreduce":
-        waiting = replace(found, wait_s=exchange_s - transfer_s)
-        return _without_waiting_inside(waiting, _table(rows, "ready_s", own))
-    return replace(found, phases={**phases, LINK: exchange_s - transfer_s})
+        found = _without_waiting_inside(_waits_apart(found), _table(rows, "ready_s", own))
+    found = _queueing_apart(found, rows)
+    return found if topology == "allreduce" else _links_apart(found)
+
+
+def _waits_apart(found: Measured) -> Measured:
+    """Of a collective's duration the shortest of its row is the transfer, the rest waiting."""
+    least_s = _least_of_rows(found.transfer_s)
+    return replace(found, transfer_s=least_s, wait_s=found.transfer_s - least_s)
+
+
+def _links_apart(found: Measured) -> Measured:
+    """What a worker's exchange takes beyond the shortest of its row is its link."""
+    least_s = _least_of_rows(found.transfer_s)
+    phases = {**found.phases, LINK: found.transfer_s - least_s}
+    return replace(found, phases=phases, transfer_s=least_s)
+
+
+def _least_of_rows(times_s: Floats) -> Floats:
+    if not len(times_s):
+        return times_s
+    return np.broadcast_to(times_s.min(axis=1, keepdims=True), times_s.shape).copy()
+
+
+def _queueing_apart(found: Measured, rows: Sequence[Sequence[_Window]]) -> Measured:
+    """What waiting for a processor added to each phase, as ``queued_s`` and not as that phase.
+
+    Where it is known only roughly when it was, by how much longer than usual what may have been
+    interrupted was (:mod:`.queueing`).
+    """
+    if not any(window.queued or window.queued_before for row in rows for window in row):
+        return found
+    phases = dict(found.phases)
+    moving_s = _waits(rows, "exchange_s") + _waits(rows, "between_s")
+    for name, field in KNOWN.items():
+        phases[name] = np.maximum(0.0, phases[name] - _waits(rows, field))
+    moving_s -= found.phases[SCRIPT] - phases[SCRIPT]
+    phases |= without_queueing({name: phases[name] for name in KNOWN}, _waits(rows, "somewhere_s"))
+    before_s = _waits(rows, "exchange_s", "queued_before")
+    phases |= without_queueing({OPTIMIZER: phases[OPTIMIZER]}, before_s)
+    transfer_s = found.transfer_s
+    if found.topology != "allreduce":
+        transfer_s = without_queueing({"": transfer_s}, moving_s)[""]
+    apart = replace(found, phases=phases, transfer_s=transfer_s)
+    queued_s = found.own_s + found.transfer_s - apart.own_s - transfer_s
+    return replace(apart, queued_s=queued_s)
+
+
+def _waits(rows: Sequence[Sequence[_Window]], field: str, which: str = "queued") -> Floats:
+    return np.array([[getattr(getattr(w, which), field, 0.0) for w in row] for row in rows])
 
 
 def _without_waiting_inside(found: Measured, ready_s: Floats) -> Measured:
@@ -140,15 +208,20 @@ def _spread(times_s: Floats) -> float:
 def _windows(rank: RankTrace) -> list[_Window]:
     """The rank's windows but the first ones, which have no predecessor or are not typical."""
     buckets = {one.clock: one for one in rank.buckets}
+    queued = {one.clock: one for one in rank.unscheduled}
     ends_s = [one.time_s for one in rank.passes]
     return [
-        _window(step, before, buckets, ends_s)
+        _window(step, before, buckets, queued, ends_s)
         for before, step in pairwise(rank.steps[WARM_UP_WINDOWS - 1 :])
     ]
 
 
 def _window(
-    step: Step, before: Step, buckets: Mapping[int, Buckets], pass_ends_s: Sequence[float]
+    step: Step,
+    before: Step,
+    buckets: Mapping[int, Buckets],
+    queued: Mapping[int, Unscheduled],
+    pass_ends_s: Sequence[float],
 ) -> _Window:
     own = buckets.get(step.clock)
     opened_s = step.time_s - step.gate_s - step.pull_s
@@ -169,6 +242,8 @@ def _window(
         exchange_s=step.pull_s + step.exchange_s - _after_the_sum_s(step, own),
         weight=step.weight,
         lag=step.lag,
+        queued=queued.get(step.clock),
+        queued_before=queued.get(before.clock),
     )
 
 

@@ -20,6 +20,7 @@ def about_rounds(found: Measured) -> list[Finding]:
     """At most one finding, where workers go in rounds and take turns at being late."""
     if not found.together or found.workers < 2 or not found.windows:
         return []
+    found = found.as_scheduled()
     own_s = found.own_s
     now_s = pace_s(found.strategy, own_s, found.transfer_s)
     lost = 1.0 - (float(own_s.mean()) + float(found.transfer_s.mean())) / now_s

@@ -100,8 +100,8 @@ def _slow_workers(pipeline: Pipeline, stage: int) -> list[tuple[Measured, Suspec
     nothing = np.zeros_like(phases[LINK])
     found = Measured(
         ranks=tuple(row[stage] for row in pipeline.ranks), strategy=Sync(), topology="allreduce",
-        together=True, phases=phases, wait_s=nothing, transfer_s=nothing, weight=nothing + 1.0,
-        lag=nothing,
+        together=True, phases=phases, queued_s=nothing, wait_s=nothing, transfer_s=nothing,
+        weight=nothing + 1.0, lag=nothing,
     )  # fmt: skip
     return [(found, one) for one in suspects(found) if one.proven]
 

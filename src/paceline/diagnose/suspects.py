@@ -92,10 +92,12 @@ def suspects(found: Measured) -> list[Suspect]:
     """The workers that stand out in effect, proven or not; the costliest first.
 
     First in their own work as a whole. Where that is hidden by hiccups that hit everybody, or no phase
-    explains it, a phase alone may show who it is: then each phase is looked at, as one more test.
+    explains it, a phase alone may show who it is: then each phase is looked at, as one more test. All as if
+    a processor had always been free, cost included: that it was not is no worker's fault.
     """
     if found.workers < 2 or not found.windows:
         return []
+    found = found.as_scheduled()
     whole = _standing_out(found, found.own_s, tests=1)
     if any(one.proven and one.phase != UNEXPLAINED for one in whole):
         return whole
@@ -228,11 +230,14 @@ def _pattern(slow: Flags) -> str:
 def _chance(
     found: Measured, times_s: Floats, column: int, many: int
 ) -> tuple[int, int, float, float]:
-    """(how often it stood out, of how many, how many by chance, probability of that or more)."""
+    """(how often it stood out, of how many, how many by chance, probability of that or more).
+
+    Both shares' windows may be the same ones (the one set contains the other): then it is one test.
+    """
     if found.together:
-        tests = [_late_in_the_round(times_s, column, share, many) for share in COSTLIEST]
+        tests = {_late_in_the_round(times_s, column, share, many) for share in COSTLIEST}
     else:
-        tests = [_among_the_longest(times_s, column, share) for share in COSTLIEST]
+        tests = {_among_the_longest(times_s, column, share) for share in COSTLIEST}
     seen, of, chance = min(tests, key=lambda one: one[2])
     by_chance = of * (many if found.together else 1) / found.workers
     return seen, of, by_chance, min(1.0, len(tests) * found.workers * chance)

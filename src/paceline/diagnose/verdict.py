@@ -13,9 +13,11 @@ from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
 from paceline.diagnose.generations import last_generation
 from paceline.diagnose.loss import about_loss
 from paceline.diagnose.measured import Measured, measured
+from paceline.diagnose.processor import about_processor
 from paceline.diagnose.rounds import about_rounds
 from paceline.diagnose.suspects import suspects
 from paceline.diagnose.threads import about_threads
+from paceline.diagnose.throttled import with_clocks
 from paceline.diagnose.what_if import answer, usual
 from paceline.diagnose.workers import about_workers, doubts_about
 from paceline.runs import Run
@@ -40,11 +42,14 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     thin = thin_evidence(found, world_size=run.setup.world_size, most=most)
     server = [] if thin else about_server(run, found)
     findings = [] if thin else compared(found, exchange=not server, whose=whose_time(run))
+    findings = with_clocks(run, findings)
     findings += [*server, *about_threads(run), *about_loss(run)]
+    starved = [] if thin else about_processor(run, found)
+    findings, starved = (findings, starved) if findings else (starved, [])
     diagnosis = concluded(str(run.directory), found, findings, thin, questions)
-    return diagnosis if workers_made < 2 else replace(
-        diagnosis, remarks=(*diagnosis.remarks, _LAST.format(made=workers_made))
-    )  # fmt: skip
+    remarks = [one.sentence for one in starved]
+    remarks += [_LAST.format(made=workers_made)] if workers_made > 1 else []
+    return replace(diagnosis, remarks=(*diagnosis.remarks, *remarks))
 
 
 def compared(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TextIO
 from paceline import events, trace
 from paceline.checkpoints import point_to
 from paceline.launch import virtual
+from paceline.launch.asides import LiveVerdict, slow_start
 from paceline.launch.context import Launch
 from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
@@ -137,6 +138,7 @@ class _Runner:
             observer = observe(server.address, workers=self._request.workers)
             stack.callback(observer.close)
             supervisor.listen(observer)
+        self._ask_for_asides(supervisor, stack)
         try:
             workers = self._start_workers(supervisor, server)
             sampler = PssSampler(_named_pids(workers, server))
@@ -146,6 +148,16 @@ class _Runner:
         finally:
             supervisor.end()
         return sampler
+
+    def _ask_for_asides(self, supervisor: Supervisor, stack: ExitStack) -> None:
+        request = self._request
+        if request.quiet or self._is_virtual or request.replay is not None:
+            return
+        supervisor.ask(slow_start(self._out, time.monotonic))
+        if request.workers > 1:
+            verdict = LiveVerdict(self._out, shown=_short(self._out))
+            stack.callback(verdict.close)
+            supervisor.ask(verdict)
 
     def _start_workers(
         self, supervisor: Supervisor, server: ServerProcess | None

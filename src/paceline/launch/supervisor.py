@@ -78,6 +78,7 @@ class Supervisor:
         self._observer: Observer | None = None
         self._stop_by_s: float | None = None
         self._started_s = time.monotonic()
+        self._asides: list[Callable[[], str]] = []
         self._selector = selectors.DefaultSelector()
         self._register(signals, partial(self._selector.unregister, signals))
 
@@ -85,6 +86,10 @@ class Supervisor:
         """Heed what the server reports."""
         self._observer = observer
         self._register(observer, partial(self._read_reports, observer))
+
+    def ask(self, aside: Callable[[], str]) -> None:
+        """Ask for something to say now and then, while workers run; "": nothing."""
+        self._asides.append(aside)
 
     def add(self, worker: WorkerProcess) -> None:
         """Watch over this worker too."""
@@ -97,6 +102,8 @@ class Supervisor:
         """Return when every worker that still counts has ended, or has had its time, or Ctrl-C."""
         while self._awaited() and self._signals.first is None and not self._too_late():
             self._turn()
+            for text in filter(None, (aside() for aside in self._asides)):
+                self._console.say(text)
 
     def end(self) -> None:
         """End every process that is left, pass on the last output, let go of everything."""

@@ -54,7 +54,10 @@ def judge(before: Recorded, result: RunResult, until: int | None) -> Replayed:
     differs = first_difference(result.out)
     digest = next(chain.from_iterable(_digests(result.out).values()), None)
     if differs is not None:
-        code, sentence = DIFFERS, f"the replay differs from the record at {differs}"
+        code = DIFFERS
+        sentence = (
+            f"the replay differs from the record at {differs}{also_differing(differs, result.out)}"
+        )
     elif result.exit_code >= INTERRUPTED:
         code, sentence = result.exit_code, f"stopped after {_count(updates)}, all as recorded"
     elif until is not None and _version(result.out) == until:
@@ -65,6 +68,13 @@ def judge(before: Recorded, result: RunResult, until: int | None) -> Replayed:
         exit_code=code, sentence=sentence, out=result.out, updates=updates, digest=digest,
         until=until, differs=differs,
     )  # fmt: skip
+
+
+def also_differing(first: Differs, out: Path) -> str:
+    """Which other ranks found a difference in the same window, if any did before everybody stopped."""
+    found = (one for _, file in rank_files(out) for one in records_of(file, "differs"))
+    also = sorted({one.rank for one in found if one.clock == first.clock} - {first.rank})
+    return f" (there ranks {', '.join(map(str, also))} differ too)" if also else ""
 
 
 def first_difference(out: Path) -> Differs | None:

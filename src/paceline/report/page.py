@@ -18,6 +18,7 @@ from paceline.report.curves import loss_chart, metric_chart, metric_names
 from paceline.report.health import COLUMNS, health_sections
 from paceline.report.lags import lags_chart
 from paceline.report.lanes import lanes_of
+from paceline.report.verdicts import verdicts_of
 from paceline.runs import Run
 
 MAX_NOTICES = 60
@@ -55,6 +56,7 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
         tables=[
             _table(rows, columns) for columns in (result_columns(rows, target), cause_columns())
         ],
+        verdicts=verdicts_of(labelled),
         remarks=remarks(rows, target),
         seeds=max(len(row.runs) for row in rows),
         curves=[loss_chart(labelled), *[metric_chart(labelled, n) for n in metric_names(labelled)]],

@@ -138,7 +138,13 @@ def links_from(network: Table, own: list[Table], *, count: int) -> Links:
     """What the table ``[network]`` says of all links, and the tables ``[[links]]`` of some."""
     every = _link(network, Link())
     links = Links(every=every, per_node=network.whole("per_node", low=1, default=1))
-    return replace(links, own=tuple(_own_link(table, links, count) for table in own))
+    for table in own:
+        found = _own_link(table, links, count)
+        if any((found.rank, found.node) == (one.rank, one.node) for one in links.own):
+            key = "rank" if found.node is None else "node"
+            raise table.wrong(key, getattr(found, key), f"each {key} once", "Join the two entries.")
+        links = replace(links, own=(*links.own, found))
+    return links
 
 
 def _own_link(table: Table, links: Links, count: int) -> OwnLink:

@@ -124,7 +124,8 @@ def predict(strategy: Strategy, scenario: Scenario) -> tuple[Prediction, Windows
         scenario = replace(scenario, network=None)
     if scenario.network is not None and scenario.network.over_network:
         strategy = over_network(strategy)
-    windows = _run(strategy, scenario)
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd times become inf: refused below
+        windows = _run(strategy, scenario)
     return figures(str(strategy), scenario, windows), windows
 
 

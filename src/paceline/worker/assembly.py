@@ -27,6 +27,7 @@ from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.buffers import untrained
+from paceline.worker.clock_rates import ClockSampler, sources_for
 from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
@@ -38,6 +39,7 @@ from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
 from paceline.worker.planes import PlaneName, open_plane, refuse
+from paceline.worker.processor import ProcessorQueue
 from paceline.worker.replaying import compared_recorder
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
@@ -83,7 +85,7 @@ def assemble(
         session = around.join(
             launch,
             evict_after_s=options.runtime.evict_after_s,
-            on_beat=recorder.flush,
+            on_beat=_on_beat(recorder, training.parameters[0].device, launch, around),
             clock_s=around.clock_s,
         )
     member = _Member(
@@ -101,6 +103,14 @@ def assemble(
     except BaseException as error:
         _leave(session, error)
         raise
+
+
+def _on_beat(
+    recorder: Recorder, device: torch.device, launch: Launch, around: Surroundings
+) -> Callable[[], None]:
+    """What a heartbeat does beside beating."""
+    sources = [] if launch.virtual else sources_for(device)
+    return ClockSampler(sources, recorder, around.clock_s)
 
 
 def _training(
@@ -148,7 +158,9 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     if session is not None:
         _compare(session, training, options)
     pace = _pace(name, member, training.clock_s)
-    phases = Phases(pace.now_s)
+    timed = not launch.virtual and member.cluster is None  # else its time is not the machine's
+    queue = ProcessorQueue() if timed else None
+    phases = Phases(pace.now_s, queue)
     if session is not None:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
@@ -169,7 +181,9 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         options=options,
         launch=launch,
         seed=seed,
-        journal=Journal(member.recorder, phases, rank=launch.rank, strategy=options.strategy),
+        journal=Journal(
+            member.recorder, phases, rank=launch.rank, strategy=options.strategy, queue=queue
+        ),
         phases=phases,
         guards=Guards(training.model, training.optimizer),
         outside=OutsideChanges(training, name),

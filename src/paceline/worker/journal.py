@@ -19,14 +19,25 @@ from paceline.strategies import SSP, Strategy
 from paceline.worker.divergence import DivergenceWatch
 from paceline.worker.phases import Phases
 from paceline.worker.plane import BucketTimes, Outcome, Window
+from paceline.worker.processor import ProcessorQueue
 from paceline.worker.scale_watch import ScaleWatch
 
 
 class Journal:
-    """One worker's records and notices. Rank 0 speaks for the run on stderr."""
+    """One worker's records and notices. Rank 0 speaks for the run on stderr.
+
+    ``queue``: its thread's wait for a processor, that ``phases`` tells; None where time is not the
+    machine's own.
+    """
 
     def __init__(
-        self, recorder: Recorder, phases: Phases, *, rank: int, strategy: Strategy
+        self,
+        recorder: Recorder,
+        phases: Phases,
+        *,
+        rank: int,
+        strategy: Strategy,
+        queue: ProcessorQueue | None = None,
     ) -> None:
         self._recorder = recorder
         self._phases = phases
@@ -35,6 +46,7 @@ class Journal:
         self._watch = DivergenceWatch()
         self._scales = ScaleWatch()
         self._flushed = 0
+        self._queue = queue
 
     def say(self, text: str) -> None:
         """A sentence about the run: printed by rank 0."""
@@ -95,16 +107,20 @@ class Journal:
         )
         if outcome.buckets is not None:
             self._recorder.write(_times_of(outcome.buckets, window.clock))
+        if self._queue is not None:
+            self._unscheduled(window.clock, self._queue.take())
         self._follow(window.scale)
         self._flushed += outcome.flushed
         self._recorder.flush_if_due()
 
-    def watch(self, loss: float | None, optimizer: torch.optim.Optimizer) -> None:
-        """Report a diverging loss, once, with what to try."""
+    def watch(self, loss: float | None, optimizer: torch.optim.Optimizer, version: int) -> None:
+        """Report a diverging loss, once, with what to try; ``version``: the latest there is."""
         problem = self._watch.feed(loss) if loss is not None else ""
         if problem:
             self.note(
-                "diverged", f"{problem}: {_remedy(self._strategy, optimizer.param_groups[0])}"
+                "diverged",
+                f"at version {version} {problem}: "
+                f"{_remedy(self._strategy, optimizer.param_groups[0])}",
             )
 
     def _follow(self, scale: float) -> None:
@@ -119,6 +135,11 @@ class Journal:
         """Write a sentence about this rank into its trace."""
         now = self._phases.now_s()
         self._recorder.write(trace.Note(time_s=now, kind=kind, rank=self._rank, text=text))
+
+    def _unscheduled(self, clock: int, waits_s: Mapping[str, float] | None) -> None:
+        if waits_s is not None:
+            now = self._phases.now_s()
+            self._recorder.write(trace.Unscheduled(time_s=now, clock=clock, **waits_s))
 
     def health(self, parameter: str, health: Health, *, clock: int, scale: float) -> None:
         """How the gradient of ``parameter`` looked in the window that is number ``clock``."""
@@ -162,6 +183,8 @@ class Journal:
             )
         )
         self._recorder.close()
+        if self._queue is not None:
+            self._queue.close()
 
 
 def _times_of(buckets: BucketTimes, clock: int) -> trace.Buckets:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
+from paceline.worker.processor import ProcessorQueue
+
 Phase = Literal["user", "data", "forward", "backward", "exchange", "wait", "evaluate", "save"]
 
 
@@ -19,11 +21,12 @@ _NOTHING_S: dict[str, float] = dict.fromkeys(get_args(Phase), 0.0)
 class Phases:
     """``enter`` ends the running phase and starts the next; ``take`` reads and clears the sums.
 
-    ``now_s()``: the worker's clock, in seconds.
+    ``now_s()``: the worker's clock, in seconds. ``queue``: hears of the ends of phases when it wants to.
     """
 
-    def __init__(self, clock_s: Callable[[], float]) -> None:
+    def __init__(self, clock_s: Callable[[], float], queue: ProcessorQueue | None = None) -> None:
         self.now_s = clock_s
+        self._queue = queue
         self.current: Phase = "user"
         self._sums_s = _NOTHING_S.copy()
         self._began_s = self._since_s = clock_s()
@@ -34,6 +37,8 @@ class Phases:
         self._sums_s[self.current] += now_s - self._since_s
         self._since_s = now_s
         if phase != self.current:
+            if self._queue is not None and self._queue.attentive:
+                self._queue.leave(self.current)
             self._began_s = now_s
             self.current = phase
 

@@ -254,7 +254,7 @@ class TrainingPass:
             loss=loss,
         )
         self._to_user()
-        journal.watch(loss, self._parts.optimizer)
+        journal.watch(loss, self._parts.optimizer, outcome.version)
 
     def _prefetch(self) -> None:
         if not self.broken_off:

@@ -1,0 +1,120 @@
+"""What a launcher may say on its own while a run goes on: that starting takes long, and what is wrong.
+
+An aside is asked a few times a second and answers with a sentence when it has one, and that once.
+The verdict's thread works at the lowest priority and spends less than a hundredth of a core. Knows
+the run's directory only; the judging is :mod:`paceline.diagnose`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from paceline.errors import UsageError
+from paceline.runs import rank_files
+
+if TYPE_CHECKING:
+    from paceline.diagnose.findings import Diagnosis
+
+Aside = Callable[[], str]
+LONG_START_S = 3.0
+FIRST_LOOK_S = 20.0
+GROWTH = 1.5
+"""From look to look the pause grows: a verdict on an hour is not revised every minute."""
+MAX_SHARE = 0.008
+"""Of a core, to be spent on looking."""
+LOWEST_PRIORITY = 19
+
+
+def slow_start(directory: Path, clock_s: Callable[[], float]) -> Aside:
+    """Says so if no worker has come to its paceline.Worker in time; ``directory``: the run's."""
+    by_s = clock_s() + LONG_START_S
+    done = False
+
+    def aside() -> str:
+        nonlocal done
+        if done or clock_s() < by_s:
+            return ""
+        done = True
+        return "" if rank_files(directory) else (
+            "the workers are still starting (importing torch, running the script up to its "
+            "paceline.Worker)"
+        )  # fmt: skip
+
+    return aside
+
+
+class Certainty:
+    """Fed one diagnosis after another: tells, once, what two of them in a row have found."""
+
+    def __init__(self) -> None:
+        self._before: tuple[str, tuple[int, ...]] | None = None
+
+    def feed(self, diagnosis: Diagnosis) -> str:
+        """The sentence, as soon as it is certain; else ""."""
+        first = next((one for one in diagnosis.findings if one.severity != "info"), None)
+        found = None if first is None else (first.cause, first.ranks)
+        certain = first is not None and found == self._before
+        self._before = found
+        return first.sentence if certain and first is not None else ""
+
+
+def next_pause_s(pause_s: float, spent_s: float) -> float:
+    """How long to wait after a look that has cost ``spent_s`` of a processor."""
+    return max(pause_s * GROWTH, spent_s / MAX_SHARE)
+
+
+class LiveVerdict:
+    """An aside: diagnoses the run in ``directory`` now and then, in a thread. Close it at the end.
+
+    ``shown``: the directory as people are to type it. ``first_s``: when to look first.
+    """
+
+    def __init__(self, directory: Path, *, shown: str, first_s: float = FIRST_LOOK_S) -> None:
+        self._directory = directory
+        self._shown = shown
+        self._first_s = first_s
+        self._said: SimpleQueue[str] = SimpleQueue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="paceline-verdict", daemon=True)
+        self._thread.start()
+
+    def __call__(self) -> str:
+        """What there is to say now."""
+        try:
+            return f"{self._said.get_nowait()} ('paceline diagnose {self._shown}' says more)"
+        except Empty:
+            return ""
+
+    def close(self) -> None:
+        """No more looks. One that is under way is left to itself: it only reads."""
+        self._stop.set()
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        with suppress(OSError, AttributeError):  # on Linux this is the thread's alone
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+        certainty, pause_s, sentence = Certainty(), self._first_s, ""
+        while not sentence and not self._stop.wait(pause_s):
+            began_s = time.thread_time()
+            sentence = certainty.feed(found) if (found := _look(self._directory)) else ""
+            pause_s = next_pause_s(pause_s, time.thread_time() - began_s)
+        if sentence:
+            self._said.put(sentence)
+
+
+def _look(directory: Path) -> Diagnosis | None:
+    """The diagnosis as far as the run has come; None if there is nothing to read yet."""
+    from paceline.diagnose.verdict import diagnose
+    from paceline.runs import read_workers
+
+    try:
+        return diagnose(read_workers(directory))
+    except UsageError:
+        return None

@@ -1,0 +1,90 @@
+"""What the launcher says while a run goes on: one verdict, once it is certain; that starting takes long."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from diagnose.fabricated import Case, fabricated, recorded
+from paceline.diagnose.verdict import diagnose
+from paceline.launch.asides import (
+    FIRST_LOOK_S,
+    MAX_SHARE,
+    Certainty,
+    LiveVerdict,
+    next_pause_s,
+    slow_start,
+)
+
+
+def judged(rank=2, extra_s=0.05, windows=60):
+    return diagnose(
+        fabricated(
+            Case(
+                windows=windows, faults=((rank, "forward", np.full(windows, extra_s)),), jitter=0.02
+            )
+        )
+    )
+
+
+def test_what_two_looks_in_a_row_find_is_said():
+    certainty = Certainty()
+    assert [certainty.feed(judged()) for _ in range(2)] == ["", judged().verdict]
+
+
+@pytest.mark.parametrize(
+    "other", [judged(rank=1), diagnose(fabricated(Case())), judged(windows=8)],
+    ids=["another rank", "well", "undecided"],
+)  # fmt: skip
+def test_a_verdict_that_does_not_hold_is_not_said(other):
+    certainty = Certainty()
+    assert [certainty.feed(one) for one in (judged(), other, judged())] == ["", "", ""]
+
+
+def test_what_costs_little_is_not_worth_interrupting():
+    """A quarter slower among eight under async: notable, yet next to free."""
+    case = Case(plane="async", workers=8, windows=60, faults=((1, "forward", np.full(60, 0.016)),))
+    found = diagnose(fabricated(case))
+    assert [one.severity for one in found.findings] == ["info"]
+    certainty = Certainty()
+    assert [certainty.feed(found) for _ in range(3)] == ["", "", ""]
+
+
+def test_looks_get_rarer_and_never_cost_a_hundredth_of_a_core():
+    for cost_s in (0.01, 0.5, 6.0):
+        pause_s, at_s, spent_s = FIRST_LOOK_S, FIRST_LOOK_S, 0.0
+        for _ in range(12):
+            spent_s += cost_s
+            pause_s = next_pause_s(pause_s, cost_s)
+            at_s += pause_s
+            assert spent_s <= MAX_SHARE * (at_s - FIRST_LOOK_S) + 1e-9
+            assert MAX_SHARE < 0.01
+
+
+def test_the_thread_reads_the_run_and_speaks_once(tmp_path):
+    run = recorded(tmp_path, Case(faults=((2, "forward", np.full(120, 0.05)),), jitter=0.02))
+    verdict = LiveVerdict(run, shown="runs/x", first_s=0.01)
+    try:
+        by_s = time.monotonic() + 60
+        while not (said := verdict()) and time.monotonic() < by_s:
+            time.sleep(0.05)
+        assert said.startswith("Rank 2 is slow in forward (persistent). It costs ")
+        assert said.endswith("('paceline diagnose runs/x' says more)")
+        assert verdict() == ""
+    finally:
+        verdict.close()
+
+
+def test_a_long_start_is_said_once_and_only_if_nothing_is_recorded(tmp_path):
+    now_s = [0.0]
+    aside = slow_start(tmp_path, lambda: now_s[0])
+    assert aside() == ""
+    now_s[0] = 3.1
+    assert "still starting" in aside()
+    assert aside() == ""
+    late = slow_start(tmp_path, lambda: now_s[0])
+    (tmp_path / "rank-0.jsonl").touch()
+    now_s[0] = 9.0
+    assert late() == ""
