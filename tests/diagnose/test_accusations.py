@@ -65,6 +65,17 @@ def test_waiting_inside_backward_does_not_hide_who_is_late():
     assert (finding.ranks, finding.phase, finding.pattern) == ((1,), "backward", "persistent")
 
 
+@pytest.mark.parametrize(("plane", "seed"), [("server", 8), ("async", 5)])
+def test_a_phase_that_alone_proves_it_is_named_through_the_noise_of_another(plane, seed):
+    """A busy server answers late at random, which looks like links."""
+    draw = np.random.default_rng(seed)
+    noise = [(rank, "link", draw.exponential(0.02, 160)) for rank in range(4)]
+    slow = (1, "forward", added(draw, "transient", 0.06, 160))
+    case = Case(plane=plane, windows=160, faults=(*noise, slow))
+    (finding,) = diagnose(fabricated(case)).findings
+    assert (finding.ranks, finding.phase) == ((1,), "forward")
+
+
 def test_two_slow_workers_are_both_named_and_share_the_cost():
     faults = tuple((rank, "forward", np.full(100, 0.1)) for rank in (0, 3))
     diagnosis = diagnose(fabricated(Case(windows=100, faults=faults)))

@@ -17,7 +17,8 @@ What these workers suffer from, and what to do about it, is for others to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +105,19 @@ def suspects(found: Measured) -> list[Suspect]:
     used = [name for name in PHASES if found.phases[name].any()]
     by_phase = [_standing_out(found, found.phases[name], len(used), name) for name in used]
     clear = [one for named in by_phase for one in named if one.proven and one.cost >= MINOR_COST]
-    return sorted(clear, key=lambda one: -one.cost)[:1] or whole
+    named = [one for stand_out in by_phase for one in stand_out if one.proven]
+    return sorted(clear, key=lambda one: -one.cost)[:1] or [_in_phase(one, named) for one in whole]
+
+
+def _in_phase(suspect: Suspect, by_phase: Sequence[Suspect]) -> Suspect:
+    """``suspect`` with the only phase that alone proves it, if its excess as a whole shows none.
+
+    (Noise of the other phases, as of a server that is kept waiting, may be larger than what is wrong.)
+    """
+    same = [one for one in by_phase if one.rank == suspect.rank]
+    if not suspect.proven or suspect.phase != UNEXPLAINED or len(same) != 1:
+        return suspect
+    return replace(same[0], cost=suspect.cost)
 
 
 def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "") -> list[Suspect]:
