@@ -4,7 +4,8 @@
 which phase, persistent, bursty or transient, how much; 2 or 4 workers; all-reduce, the server's
 rounds, async), and 40 clean ones (with jitter, some with hiccups of everybody). A cause counts as found
 if the first finding names its rank and phase; a clean run as wrong if anybody is named.
-``--lags 10``: runs whose one worker is delayed to a version lag of 20.
+``--lags 10``: runs whose one worker is delayed to a version lag of 20. ``--keep DIR``: runs that lie there
+complete are not run again, so a benchmark that was broken off goes on, and a kept one is judged anew.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,8 @@ from typing import Any
 
 from paceline.diagnose.findings import Diagnosis
 from paceline.diagnose.verdict import diagnose
-from paceline.runs import read_run
+from paceline.runs import rank_files, read_records, read_run
+from paceline.trace import Close
 
 SCRIPT = Path(__file__).parent / "scripts" / "injected.py"
 WINDOWS = 120
@@ -43,7 +46,7 @@ def main() -> None:
     parser.add_argument("--injected", type=int, default=60)
     parser.add_argument("--clean", type=int, default=40)
     parser.add_argument("--lags", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="keep the traces in this directory")
+    parser.add_argument("--keep", type=Path, help="keep the traces there, and use those there are")
     options = parser.parse_args()
     cases = drawn(options.seed, options.injected, options.clean, options.lags)
     with tempfile.TemporaryDirectory() as directory:
@@ -118,8 +121,9 @@ def faulty(draw: random.Random, name: str, **more: Any) -> Case:
 
 def judged(cases: list[Case], directory: Path) -> dict[str, Any]:
     """Run them, one group of processes for each number of workers, and count."""
-    for workers in sorted({case["workers"] for case in cases}):
-        _run([case for case in cases if case["workers"] == workers], workers, directory)
+    missing = [case for case in cases if not _complete(case, directory / case["name"])]
+    for workers in sorted({case["workers"] for case in missing}):
+        _run([case for case in missing if case["workers"] == workers], workers, directory)
     right = accused = injected = clean = 0
     wrong: list[dict[str, Any]] = []
     for case in cases:
@@ -136,6 +140,17 @@ def judged(cases: list[Case], directory: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _complete(case: Case, directory: Path) -> bool:
+    """Whether ``directory`` holds the whole run of ``case``; what there is of half a run is removed."""
+    if len(rank_files(directory)) == case["workers"] and all(
+        any(isinstance(record, Close) for record in read_records(file))
+        for _, file in rank_files(directory)
+    ):
+        return True
+    shutil.rmtree(directory, ignore_errors=True)
+    return False
+
+
 def _run(cases: list[Case], workers: int, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"cases-{workers}.json"
@@ -143,7 +158,7 @@ def _run(cases: list[Case], workers: int, directory: Path) -> None:
     command = [sys.executable, "-m", "paceline.cli", "run", "-n", str(workers), "--threads", "1"]
     command += [
         "--out",
-        str(directory / f"group-{workers}"),
+        tempfile.mkdtemp(prefix=f"group-{workers}-", dir=directory),
         str(SCRIPT),
         str(file),
         str(directory),

@@ -74,8 +74,12 @@ def test_waiting_for_a_processor_is_recorded_where_it_is_worth_a_millisecond(tmp
     )
 
 
-def test_where_no_account_is_kept_nothing_is_recorded(tmp_path):
-    journal = journal_of(tmp_path, ProcessorQueue(tmp_path / "none"))
+@pytest.mark.parametrize("content", [None, "", "odd"])
+def test_where_no_account_is_kept_nothing_is_recorded(tmp_path, content):
+    account = tmp_path / "schedstat"
+    if content is not None:
+        account.write_text(content)
+    journal = journal_of(tmp_path, ProcessorQueue(account))
     a_window(journal)
     assert closed(journal, tmp_path, trace.Unscheduled) == []
 

@@ -27,11 +27,13 @@ class ProcessorQueue:
     """
 
     def __init__(self, path: Path = _FILE) -> None:
+        self._file: int | None = None
+        self._before_ns = 0
         try:
-            self._file: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._file = None
-        self._before_ns = self._waited_ns()
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._before_ns = self._waited_ns()
+        except (OSError, ValueError, IndexError):  # no such file, or nothing in it
+            self.close()
         self._sums_s = dict.fromkeys(_PLACES, 0.0)
         self._attention = 0
 
