@@ -4,7 +4,6 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 
 
-
 class ThreadWire:
     """One rank's end; ``links[a, b]`` carries what a sends to b."""
 

@@ -34,7 +34,9 @@ def tree(wire: Wire, array: Array) -> None:
     """Up a binary tree adding, down it copying. The parent of 6 (110) is 4 (100), whose is 0."""
     incoming = np.empty_like(array)
     own_bit = wire.rank & -wire.rank or _power_above(wire.world_size)
-    children = [wire.rank + bit for bit in _bits_below(own_bit) if wire.rank + bit < wire.world_size]
+    children = [
+        wire.rank + bit for bit in _bits_below(own_bit) if wire.rank + bit < wire.world_size
+    ]
     for child in children:
         wire.recv(incoming, child)
         array += incoming

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, log
 from statistics import NormalDist
 from typing import Literal
 
@@ -72,7 +72,11 @@ def name_slow(passes: Array, considered: Array | None = None) -> Naming:
     if (links & ~slow).sum() < HEALTHY * links.sum():
         return _nobody("most links differ from each other: none can pass for healthy", least)
     if not slow.any() and least > TOO_NOISY:
-        return _nobody(f"links, or measurements of one link, differ so much that only a factor of {least:.3g} would show", least)  # fmt: skip
+        return _nobody(
+            "links, or measurements of one link, differ so much that only a factor of "
+            f"{least:.3g} would show",
+            least,
+        )
     return Naming(culprits=tuple(_explain(found)), healthy=exp(healthy), least_factor=least)
 
 
@@ -134,7 +138,9 @@ def _explain(found: _Found) -> Iterator[Culprit]:
     left = found.slow.copy()
     accused = np.zeros(len(left), dtype=bool)
     while left.any():
-        culprit, covered = max(_candidates(found, left, accused), key=lambda one: _worth(*one, left))
+        culprit, covered = max(
+            _candidates(found, left, accused), key=lambda one: _worth(one[0], one[1], left)
+        )
         yield culprit
         accused[culprit.rank] |= culprit.kind != "link"
         left &= ~covered
