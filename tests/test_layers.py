@@ -24,7 +24,7 @@ LAYERS = {
         "checkpoints",
         "measure",
         "doctor",
-    ),  # fmt: skip
+    ),
     3: ("gradients", "transport", "recorder"),
     4: ("worker", "server", "launch", "virtual", "replay"),
     5: ("cli",),

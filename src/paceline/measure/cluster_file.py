@@ -23,7 +23,7 @@ SIMULATED = ("ring", "tree", "halving-doubling")
 def cluster_toml(
     measured: Measurement, judged: Judged, steps: StepModel | None, size_bytes: float
 ) -> str:
-    """The file's text. ``steps``: None if no step was measured: it says 50 ms then, and that this is made up."""
+    """The file's text. ``steps``: None if none was measured: it says 50 ms then, and that this is made up."""
     blocks = [
         ["# Measured by 'paceline measure'."],
         _workers(measured.ranks, steps),

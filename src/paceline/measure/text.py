@@ -122,7 +122,7 @@ def _notes(measured: Measurement, judged: Judged) -> Iterator[str]:
         yield "most bytes went over " + ", ".join(f"{name} ({host})" for host, name in used)
     yield from judged.remarks
     yield (
-        "bandwidth: Theil-Sen slope over transfers of three sizes, the largest taking about 0.1 s; "
+        "bandwidth: slope over the lower quartiles of transfers of three sizes (the largest 0.1 s); "
         "latency: half a round trip of 8 bytes"
     )
     if not measured.complete:
