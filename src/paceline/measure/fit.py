@@ -2,11 +2,12 @@
 
     time of a transfer = alpha + size / bytes_per_s
 
-alpha is the median of half round trips of a few bytes: by one clock alone the two directions cannot be told
-apart. Bandwidth is 1 / the median slope between the sizes' lower quartiles (Theil 1950). What is the same at
-every size drops out of a slope: the answer's way, and the bucket of a token-bucket filter, which lets the
+alpha is the lower quartile of half round trips of a few bytes: by one clock alone the two directions
+cannot be told apart.
+Bandwidth is 1 / the median slope between the sizes' lower quartiles (Theil 1950).
+What is the same at every size drops out of a slope: the answer's way, and the bucket of a token-bucket filter, which lets the
 first bytes through for nothing. Other work on the machines only ever adds, and more to longer transfers:
-so not the medians.
+so not the medians. On a quiet machine they are the same.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ QUARTILES = NormalDist().inv_cdf(0.75) * 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Latency:
-    """One way, in seconds: ``alpha_s`` is the median, ``p99_s`` so long or less in 99 of 100.
+    """One way, in seconds: ``p50_s`` is the median, ``p99_s`` so long or less in 99 of 100.
 
     ``base_s`` and ``jitter_s``: base + jitter * Exp(1) has these quartiles.
     """
 
     alpha_s: float
+    p50_s: float
     p99_s: float
     base_s: float
     jitter_s: float
@@ -50,7 +52,7 @@ def latency(round_trips_s: Array) -> Latency:
     low, middle, high, p99 = (float(q) for q in np.quantile(ways_s, (0.25, 0.5, 0.75, 0.99)))
     jitter_s = (high - low) / log(3)
     base_s = max(middle - jitter_s * log(2), 0.0)
-    return Latency(alpha_s=middle, p99_s=p99, base_s=base_s, jitter_s=jitter_s)
+    return Latency(alpha_s=low, p50_s=middle, p99_s=p99, base_s=base_s, jitter_s=jitter_s)
 
 
 def bandwidth(sizes_bytes: Array, times_s: Array) -> Bandwidth:

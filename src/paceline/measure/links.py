@@ -107,7 +107,8 @@ def _lead(wire: Wire, other: int, effort: Effort, clock: Clock) -> Array:
     rate = PILOT_BYTES / min(timed(pilot) for _ in range(2))
     largest = int(np.clip(rate * effort.transfer_s, SMALLEST_BYTES, LARGEST_BYTES))
     wire.send(np.array([largest], dtype=np.int64), other)
-    payload = np.zeros(largest, dtype=np.uint8)
+    wire.recv(token, other)  # its memory is ready
+    payload = np.ones(largest, dtype=np.uint8)
     sizes = _sizes(largest, effort)
     times_s = [timed(payload[:size]) for size in sizes]
     return np.array([*round_trips_s, *sizes, *times_s])
@@ -127,7 +128,8 @@ def _follow(wire: Wire, other: int, effort: Effort) -> None:
         answer(pilot)
     largest = np.zeros(1, dtype=np.int64)
     wire.recv(largest, other)
-    payload = np.zeros(int(largest[0]), dtype=np.uint8)
+    payload = np.ones(int(largest[0]), dtype=np.uint8)
+    wire.send(token, other)
     for size in _sizes(int(largest[0]), effort):
         answer(payload[:size])
 

@@ -30,6 +30,7 @@ class Link:
     rank: int
     to: int
     alpha_s: float
+    p50_s: float
     p99_s: float
     base_s: float
     jitter_s: float

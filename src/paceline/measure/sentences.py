@@ -113,7 +113,7 @@ def _subject(culprits: Sequence[Culprit], kind: str, host: str) -> str:
     if kind == "link":
         return f"The link from rank {one.rank} to rank {one.to} is slow, and only that one"
     if kind == "host":
-        ranks = ", ".join(str(each.rank) for each in culprits)
+        ranks = ", ".join(str(rank) for rank in sorted(each.rank for each in culprits))
         return f"Host {host} (rank{'s' * (len(culprits) > 1)} {ranks}) has a slow port, both ways"
     ways = {"port": "both ways", "out": "in sending", "in": "in receiving"}[kind]
     return f"Rank {one.rank}'s port is slow {ways}, {SENDING[kind]} everyone"

@@ -71,7 +71,7 @@ def _rate(link: Link) -> str:
 
 
 def _latency(link: Link) -> str:
-    return f"{duration(link.alpha_s)} / {duration(link.p99_s)}"
+    return f"{duration(link.p50_s)} / {duration(link.p99_s)}"
 
 
 def _matrix(title: str, measured: Measurement, shown: Any) -> Table:
@@ -123,7 +123,8 @@ def _notes(measured: Measurement, judged: Judged) -> Iterator[str]:
     yield from judged.remarks
     yield (
         "bandwidth: slope over the lower quartiles of transfers of three sizes (the largest 0.1 s); "
-        "latency: half a round trip of 8 bytes"
+        "latency: half a round trip of 8 bytes, "
+        "judged by its lower quartile"
     )
     if not measured.complete:
         yield "interrupted: what had been measured until then"
