@@ -3,11 +3,10 @@
     time of a transfer = alpha + size / bytes_per_s
 
 alpha is the lower quartile of half round trips of a few bytes: by one clock alone the two directions
-cannot be told apart.
-Bandwidth is 1 / the median slope between the sizes' lower quartiles (Theil 1950).
-What is the same at every size drops out of a slope: the answer's way, and the bucket of a token-bucket filter, which lets the
-first bytes through for nothing. Other work on the machines only ever adds, and more to longer transfers:
-so not the medians. On a quiet machine they are the same.
+cannot be told apart. Bandwidth is 1 / the median slope between the sizes' lower quartiles (Theil 1950).
+What is the same at every size drops out of a slope: the answer's way, and the bucket of a token-bucket
+filter, which lets the first bytes through for nothing. Other work on the machines only ever adds, and
+more to longer transfers: so not the medians. On a quiet machine they are the same.
 """
 
 from __future__ import annotations
