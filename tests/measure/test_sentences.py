@@ -41,6 +41,13 @@ def test_a_lower_negotiated_rate_is_remarked():
     )
 
 
+def test_a_busy_host_is_remarked_once():
+    measured = measured_group(rates=[125e6] * 4, hosts="aabb")
+    places = tuple(replace(one, load=3.0) if one.host == "b" else one for one in measured.places)
+    (remark,) = judge(replace(measured, places=places)).remarks
+    assert remark.startswith("b is busy: a load of 3.0 a core")
+
+
 def test_terminal_json_and_pictures():
     measured = measured_group(rates=[125e6, 125e6, 25e6, 125e6])
     judged = judge(measured)

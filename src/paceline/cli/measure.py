@@ -94,11 +94,21 @@ def _plan(options: dict[str, Any]) -> dict[str, Any]:
     words = [] if options["algorithms"] == "none" else options["algorithms"].split(",")
     if unknown := [word for word in words if word not in ALGORITHMS.split(",")]:
         raise bad_value("algorithms", unknown[0], f"some of {ALGORITHMS}, or none")
-    per_node = options["per_node"] or (2 if workers % 2 == 0 and workers > 2 else 1)
+    per_node = options["per_node"] or _ranks_of_a_node(options["workers"], workers)
     if options["per_node"] is None and per_node == 1:
         words = [word for word in words if word != "hierarchical"]
     check_nodes(workers, per_node)
     return {"algorithms": tuple(words), "per_node": per_node}
+
+
+def _ranks_of_a_node(started_here: int | None, workers: int) -> int:
+    """As the launcher says; where all are on one host two make a node, so that there is something to see."""
+    import os
+
+    said = "" if started_here else os.environ.get("LOCAL_WORLD_SIZE", "")
+    if said.isdigit() and 1 < int(said) < workers and workers % int(said) == 0:
+        return int(said)
+    return 2 if workers % 2 == 0 and workers > 2 else 1
 
 
 def _world_size() -> int:

@@ -7,6 +7,7 @@ rank 0 prints a line of JSON for each part.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ import numpy as np
 
 from paceline.doctor.interfaces import Interface, interfaces, used
 from paceline.errors import UsageError
+from paceline.launch.request import core_count
 from paceline.measure.all_reduce import ALGORITHMS, AllReduce, hierarchical
 from paceline.measure.links import Effort, Timed, time_links
 from paceline.measure.result import (
@@ -55,8 +57,8 @@ class GroupPlan:
 
 def measure_group(wire: GlooWire, plan: GroupPlan, emit: Emit) -> None:
     """Links, then the sweep. Every rank has to call it; ``emit`` is called on rank 0 only."""
-    before = interfaces(SYSTEM)
-    _emit_places(wire, None, emit)
+    before, load = interfaces(SYSTEM), os.getloadavg()[0] / core_count()
+    _emit_places(wire, None, load, emit)
     effort = replace(Effort(), passes=plan.passes)
     done: list[Timed] = []
     for _ in range(effort.passes):
@@ -64,7 +66,7 @@ def measure_group(wire: GlooWire, plan: GroupPlan, emit: Emit) -> None:
         if timed is not None:
             done.append(timed)
             emit(links_record(done))
-    _emit_places(wire, used(before, interfaces(SYSTEM)), emit)
+    _emit_places(wire, used(before, interfaces(SYSTEM)), load, emit)
     for timing in sweep(wire, _all_reduces(wire, plan), time.perf_counter, _check):
         emit(timing_record(timing))
     if wire.rank == 0:
@@ -85,8 +87,8 @@ def _check(array: Array, ranks: int) -> None:
         raise RuntimeError(f"an all-reduce of ones gave {array[array != ranks][0]}, not {ranks}")
 
 
-def _emit_places(wire: Wire, interface: Interface | None, emit: Emit) -> None:
-    own: dict[str, Any] = {"host": socket.gethostname()}
+def _emit_places(wire: Wire, interface: Interface | None, load: float, emit: Emit) -> None:
+    own: dict[str, Any] = {"host": socket.gethostname(), "load": load}
     if interface is not None:
         own |= {"interface": interface.name, "rate_bits_per_s": interface.rate_bits_per_s}
     encoded = json.dumps(own).encode()[:TEXT_BYTES].ljust(TEXT_BYTES)

@@ -16,11 +16,13 @@ from paceline.measure.wire import Array
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a rank is. ``interface``: over which most of its bytes went, "" if unknown; its negotiated rate."""
+    """Where a rank is. ``interface``: over which most of its bytes went, "" if unknown; its negotiated rate.
+    ``load``: processes a core that ran or wanted to before the group began."""
 
     host: str
     interface: str = ""
     rate_bits_per_s: float | None = None
+    load: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,8 @@ from paceline.measure.naming import Culprit, Naming, name_slow
 from paceline.measure.result import Measurement
 from paceline.measure.wire import Array
 
+BUSY = 1.0
+"""Above one process a core everything waits for cores now and then."""
 SENDING = {"port": "to and from", "out": "to", "in": "from"}
 
 
@@ -59,7 +61,9 @@ def judge(measured: Measurement) -> Judged:
             slow += _places(measured, what, naming)
             if naming.doubt:
                 doubts.append(f"{what}{where}: {naming.doubt}")
-    return Judged(slow=tuple(slow), doubts=tuple(doubts), remarks=tuple(_rates(measured)))
+    return Judged(
+        slow=tuple(slow), doubts=tuple(doubts), remarks=(*_rates(measured), *_busy(measured))
+    )
 
 
 def _classes(measured: Measurement) -> Iterator[tuple[Array | None, str]]:
@@ -127,6 +131,14 @@ def _action(kind: str, what: str) -> str:
     return (
         "Run 'paceline doctor' there: negotiated rate, cable, switch port, or the wrong interface."
     )
+
+
+def _busy(measured: Measurement) -> Iterator[str]:
+    """Hosts on which others work: what is measured there is what they leave."""
+    for host in dict.fromkeys(place.host for place in measured.places):
+        load = max(place.load for place in measured.places if place.host == host)
+        if load > BUSY:
+            yield f"{host} is busy: a load of {load:.1f} a core before this began; measure again when it is not"
 
 
 def _rates(measured: Measurement) -> Iterator[str]:
