@@ -49,7 +49,7 @@ def latency(round_trips_s: Array) -> Latency:
     """Of one link, from the seconds of its round trips."""
     ways_s = np.asarray(round_trips_s) / 2
     low, middle, high, p99 = (float(q) for q in np.quantile(ways_s, (0.25, 0.5, 0.75, 0.99)))
-    jitter_s = (high - low) / log(3)
+    jitter_s = min((high - low) / log(3), middle / log(2))  # else the base were below zero
     base_s = max(middle - jitter_s * log(2), 0.0)
     return Latency(alpha_s=low, p50_s=middle, p99_s=p99, base_s=base_s, jitter_s=jitter_s)
 

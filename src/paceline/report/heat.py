@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from paceline.compare.units import duration, size
 from paceline.measure.result import Measurement
 from paceline.measure.sentences import Judged
+from paceline.measure.wire import Array
 from paceline.report.svg import Chart, chart
 
 FIGURES: dict[str, tuple[str, str, Callable[[float], str]]] = {
@@ -19,6 +20,8 @@ FIGURES: dict[str, tuple[str, str, Callable[[float], str]]] = {
     "alpha_s": ("Latency, one way", "cividis_r", duration),
 }
 MOST_LABELLED = 12
+LEAST_FACTOR = 3.0
+"""That the colours span: links that are nearly alike are to look alike."""
 
 
 def heat_maps(measured: Measurement) -> list[Chart]:
@@ -49,12 +52,14 @@ def heat_svg(measured: Measurement) -> str:
 def _heat_map(measured: Measurement, name: str) -> Chart:
     title, colours, shown = FIGURES[name]
     values = measured.matrix(name)
+    values[np.isinf(values)] = np.nan
     ranks = measured.ranks
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        drawn = axes.imshow(np.log10(values), cmap=colours)
-        middle = float(np.nanmean([drawn.norm.vmin or 0.0, drawn.norm.vmax or 1.0]))
+        low, high = _scale(values, dark_is_low=name == "bytes_per_s")
+        axes.imshow(np.log10(values), cmap=colours, vmin=low, vmax=high)
+        middle = (low + high) / 2
         axes.set_xlabel("to rank")
         axes.set_ylabel("from rank")
         axes.grid(visible=False)
@@ -70,3 +75,13 @@ def _heat_map(measured: Measurement, name: str) -> Chart:
 
     side = min(2.2 + 0.85 * ranks, 11)
     return chart(title, "Row sends to column. Dark is slow.", (side + 0.8, side), draw)
+
+
+def _scale(values: Array, *, dark_is_low: bool) -> tuple[float, float]:
+    """Logarithms of what is darkest and lightest; healthy links are light."""
+    logs = np.log10(values[~np.isnan(values)])
+    if not logs.size:
+        return 0.0, 1.0
+    low, high = float(logs.min()), float(logs.max())
+    spare = max(float(np.log10(LEAST_FACTOR)) - (high - low), 0.0)
+    return (low - spare, high) if dark_is_low else (low, high + spare)
