@@ -30,6 +30,7 @@ Exit codes:
   1    a link, port or host is slow and named
   2    a value on the command line is wrong, or the group failed
   3    undecided: the links cannot be judged, and the verdict says why
+       (1 and 3 with -n only: under another launcher 0, because to it they would be failures)
   130  Ctrl-C; what had been measured is printed and written
 """
 
@@ -126,7 +127,8 @@ def _world_size() -> int:
 
 
 def _as_member(options: dict[str, Any], plan: dict[str, Any]) -> None:
-    """One of the ranks that another launcher started; rank 0 concludes."""
+    """One of the ranks that another launcher started; rank 0 concludes. What is found is in what it prints:
+    to a launcher any other exit code than 0 is a failure, of which it makes a page of noise."""
     import os
 
     from paceline.launch.group_member import GroupPlan, join
@@ -134,7 +136,7 @@ def _as_member(options: dict[str, Any], plan: dict[str, Any]) -> None:
     rank = int(os.environ["RANK"])
     measured = join(rank, _world_size(), GroupPlan(**plan), _tell)
     if rank == 0:
-        sys.exit(_conclude(options, measured, interrupted=False))
+        _conclude(options, measured, interrupted=False)
 
 
 def _as_launcher(options: dict[str, Any], plan: dict[str, Any]) -> None:

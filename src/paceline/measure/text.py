@@ -60,9 +60,11 @@ def _drawn(tables: Iterator[Table]) -> list[str]:
     console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
     drawn = []
     for table in tables:
+        title, table.title = str(table.title), None  # rich would wrap it to the table's width
         with console.capture() as captured:
             console.print(table)
-        drawn.append("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
+        lines = captured.get().strip("\n").splitlines()
+        drawn.append("\n".join([title, *(line.rstrip() for line in lines)]))
     return drawn
 
 
@@ -95,9 +97,7 @@ def _sweep(measured: Measurement) -> Table:
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left"
-    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title)
     table.add_column("", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right")
