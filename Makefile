@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench bench-accuracy bench-predict clean
+.PHONY: demo test test-full lint bench bench-accuracy bench-measure bench-predict clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ lint: $(VENV)/.installed  ## style, format, types
 
 bench-predict: $(VENV)/.installed  ## simulated against real runs, about 10 minutes; ARGS="--seed 7", see ARGS=--help
 	$(BIN)/python benchmarks/predict.py $(ARGS)
+
+bench-measure: $(VENV)/.installed  ## paceline measure in four network namespaces (root, iproute2), about 3 minutes
+	$(BIN)/python benchmarks/measure.py $(ARGS)
 
 bench: $(VENV)/.installed  ## speed and size against peers, about 10 minutes; ARGS="--only B --quick", see ARGS=--help
 	$(BIN)/python benchmarks/run.py $(ARGS)

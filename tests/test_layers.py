@@ -14,7 +14,17 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
     0: ("clocks", "encounters", "errors", "events", "recipes", "strategies", "values"),
     1: ("policy", "trace", "cost"),
-    2: ("simulate", "runs", "compare", "report", "diagnose", "advise", "checkpoints"),
+    2: (
+        "simulate",
+        "runs",
+        "compare",
+        "report",
+        "diagnose",
+        "advise",
+        "checkpoints",
+        "measure",
+        "doctor",
+    ),
     3: ("gradients", "transport", "recorder"),
     4: ("worker", "server", "launch", "virtual", "replay"),
     5: ("cli",),
@@ -26,7 +36,8 @@ STANDARD_ONLY_BUT = {"trace": {"msgspec"}}
 TORCH_FREE_COMMANDS = ("import paceline", *[
     f"import sys; sys.argv = ['paceline', {arguments}]; from paceline.cli import main; main()"
     for arguments in ("'--help'", *[
-        f"'{name}', '--help'" for name in ("run", "compare", "report", "replay", "diagnose")
+        f"'{name}', '--help'"
+        for name in ("run", "compare", "report", "replay", "diagnose", "measure", "doctor")
     ])
 ])  # fmt: skip
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
