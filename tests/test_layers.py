@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
-    0: ("clocks", "encounters", "errors", "events", "recipes", "strategies", "values"),
+    0: ("clocks", "encounters", "errors", "events", "recipes", "strategies", "trials", "values"),
     1: ("policy", "trace", "cost"),
     2: (
         "simulate",

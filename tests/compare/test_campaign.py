@@ -16,7 +16,7 @@ from paceline.compare.rows import Row, mean_and_spread, rows_of
 from paceline.compare.table import WIDTH, render
 from paceline.compare.target import parse_target
 from paceline.errors import UsageError
-from paceline.launch.campaign import Plan, carry_out, strategies_from
+from paceline.launch.campaign import Plan, carry_out, trials_from
 from paceline.launch.summary import RunResult
 from paceline.runs import read_run
 from synthetic_runs import Ring, simulated_run
@@ -57,7 +57,7 @@ def plan(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("")
     return Plan(
-        script=script, args=("--seed", "{seed}"), workers=4, strategies=("sync", "async", "ssp:3"),
+        script=script, args=("--seed", "{seed}"), sizes=(4,), trials=trials_from("sync,async,ssp:3", ()),
         seeds=2, emulate=None, out=tmp_path / "out",
     )  # fmt: skip
 
@@ -128,16 +128,16 @@ def test_seeds_that_change_nothing_are_an_error_that_says_why(plan):
 
 def test_wrong_values_are_refused_before_the_first_run(plan, tmp_path):
     missing = Plan(
-        script=tmp_path / "none.py", args=(), workers=4, strategies=("sync",), seeds=1, emulate=None,
+        script=tmp_path / "none.py", args=(), sizes=(4,), trials=trials_from("sync", ()), seeds=1, emulate=None,
         out=tmp_path / "out",
     )  # fmt: skip
     with pytest.raises(UsageError, match="script"):
         carry_out(missing, None, pretend, lambda _: None)
     with pytest.raises(UsageError, match="strategy"):
-        strategies_from("sync,asinc")
+        trials_from("sync,asinc", ())
     with pytest.raises(UsageError, match="strategies"):
-        strategies_from(" , ")
-    assert strategies_from("ssp, ssp:3,ssp:inf") == ("ssp:3", "async")
+        trials_from(" , ", ())
+    assert list(map(str, trials_from("ssp, ssp:3,ssp:inf", ()))) == ["ssp:3", "async"]
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paceline.errors import bad_value
 from paceline.trace import Metric
 
-_FALLING = ("loss", "error", "perplexity")
+FALLING = ("loss", "error", "perplexity")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,5 +45,5 @@ def parse_target(text: str) -> Target:
         value = float(number)
     except ValueError:
         raise bad_value("target", text, f"a number after {relation!r}") from None
-    falling = relation == "<=" or (relation == "=" and name.lower().endswith(_FALLING))
+    falling = relation == "<=" or (relation == "=" and name.lower().endswith(FALLING))
     return Target(name=name, value=value, falling=falling)
