@@ -37,7 +37,7 @@ TORCH_FREE_COMMANDS = ("import paceline", *[
     f"import sys; sys.argv = ['paceline', {arguments}]; from paceline.cli import main; main()"
     for arguments in ("'--help'", *[
         f"'{name}', '--help'"
-        for name in ("run", "compare", "report", "replay", "diagnose", "measure", "doctor")
+        for name in ("run", "compare", "report", "replay", "diagnose", "measure", "doctor", "advise")
     ])
 ])  # fmt: skip
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

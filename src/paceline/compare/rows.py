@@ -16,7 +16,7 @@ IMPLAUSIBLE_EFFICIENCY = 1.15
 """Above it a speed-up says more about the measurement than about the workers."""
 
 SAYINGS = {
-    "DIVERGED": "the loss diverged.",
+    "DIVERGED": "nothing learnt, or a final loss of more than twice sync's after as many samples.",
     "OSCILLATES": "the loss rises between epochs, more than sync's does.",
     "WORSE": "ends with a larger loss than sync after as many samples.",
     "worse?": "ends with a larger loss than sync; more seeds would tell whether that is chance.",

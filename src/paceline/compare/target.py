@@ -25,10 +25,11 @@ class Target:
 
     def reached_at_s(self, metrics: Sequence[Metric]) -> float | None:
         """Time of the first record that reaches the target; None if none does."""
-        hits = (m.time_s for m in metrics if m.name == self.name and self._reached(m.value))
+        hits = (m.time_s for m in metrics if m.name == self.name and self.is_met_by(m.value))
         return next(hits, None)
 
-    def _reached(self, value: float) -> bool:
+    def is_met_by(self, value: float) -> bool:
+        """Whether ``value`` is good enough."""
         return value <= self.value if self.falling else value >= self.value
 
 
