@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 from prediction.clusters import as_toml
 
 WORKERS = 4

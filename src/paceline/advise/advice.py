@@ -20,7 +20,7 @@ from paceline.trials import Trial
 
 TIE, LARGEST_TIE = 0.05, 0.10
 SURE_SEEDS = 5
-REPAIR_PAYS = 1.2
+REPAIR_PAYS = 1.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,11 +249,11 @@ def _rate(bytes_per_s: float) -> str:
 def _network_limit(
     pace: Pace, chosen: Summary, others: Sequence[Summary], outcomes: Sequence[Outcome]
 ) -> tuple[Candidate | None, float | None]:
-    """The largest bandwidth below which another candidate is faster, and which."""
+    """The largest bandwidth below which one worker, or the next best, is faster; and which of them."""
     size = max(one.parameter_bytes for one in outcomes)
     limits = [
         (found, row.candidate)
-        for row in others
+        for row in dict.fromkeys([*others[:1], *(row for row in others if row.candidate.workers == 1)])
         if (found := loses_below(
             pace, chosen.candidate, row.candidate,
             best_s=chosen.time_s, other_s=max(row.time_s, chosen.time_s), size_bytes=size,

@@ -17,11 +17,11 @@ from paceline.simulate.recorded import RecordedTimes
 from paceline.strategies import parse_strategy
 from paceline.trials import Trial
 
-STEPS = 400
+STEPS = 120
 SLOW = 1.3
 """A worker whose median step is so many times the median of the others' is slow for good."""
 SLOWEST_BYTES_PER_S, FASTEST_BYTES_PER_S = 1e4, 1e12
-HALVINGS = 24
+HALVINGS = 12
 CLEARLY = 1.05
 FIRST_BOUND, KNEE, LARGEST_BOUND = 3, 0.9, 48
 MOST_ACCUMULATED, ACCUMULATION_PAYS = 8, 1.15
