@@ -2,7 +2,8 @@
 
 Of each cluster: ``paceline advise`` probes in virtual time; then every candidate is run for real
 (``paceline run --emulate``), three seeds each, and its time to the target taken (held-out loss, median).
-Right: the recommended one is at most 10 % behind the best candidate. Also: never ssp for a persistent
+Right: the recommended one is at most 10 % behind the best candidate (said apart: a difference within its
+standard error over the seeds, which three seeds often leave). Also: never ssp for a persistent
 straggler, sync for the uniform cluster. And how often the course's probe ("ten epochs each, does it
 oscillate?": async unless its loss does) alone would have been right.
 
@@ -18,9 +19,10 @@ import sys
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
+from advice import picture
 from advice.clusters import TARGET, Scene, scenes
 from advice.measured import ALONE, CANDIDATES, SCRIPT, measured
 
@@ -36,7 +38,7 @@ def main() -> int:
     known = _known(args.store, args.seed)
     try:
         for scene in scenes(args.seed):
-            if args.only not in (None, scene.kind) or scene.kind in known:
+            if args.stored or args.only not in (None, scene.kind) or scene.kind in known:
                 continue
             known[scene.kind] = _examined(scene, args)
             with args.store.open("a") as file:
@@ -45,6 +47,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; a second call goes on from here")
     rows = list(known.values())
+    if args.svg is not None:
+        picture.draw(rows, args.svg)
     print("\n" + _table(rows))
     return int(not all(_right(row) for row in rows) or len(rows) < 8)
 
@@ -79,9 +83,11 @@ def _advised(scene: Scene, cluster: Path, out: Path, seeds: int) -> Document:
     return document
 
 
-def _course(advice: Document) -> str:
-    """async, unless its probes oscillated or worse, or nothing was to be gained by trying it."""
+def _course(advice: Document) -> str | None:
+    """async, unless its probes oscillated or worse; None if the advice needed no probe of it."""
     words = {row["candidate"]: row["stability"] for row in advice["rows"]}
+    if "async" not in words:
+        return None
     harmed = words.get("async") in ("DIVERGED", "OSCILLATES", "WORSE")
     return "sync" if harmed else "async"
 
@@ -104,6 +110,19 @@ def behind(row: Document, choice: str | None) -> float:
     return found.get(choice or "", inf) / min(found.values())
 
 
+def _tied(row: Document) -> bool:
+    """Whether the choice's distance to the best, seed by seed, is within its standard error."""
+    found = medians(row)
+    best = min(found, key=lambda name: found[name])
+    pairs = list(
+        zip(row["times_s"].get(row["choice"] or "", []), row["times_s"][best], strict=False)
+    )
+    if len(pairs) < 2 or any(None in pair for pair in pairs):
+        return False
+    differences = [own - other for own, other in pairs]
+    return mean(differences) <= stdev(differences) / len(differences) ** 0.5
+
+
 def _right(row: Document) -> bool:
     choice = row["choice"] or ""
     if row["kind"] == "uniform" and choice != "sync":
@@ -116,20 +135,22 @@ def _right(row: Document) -> bool:
 def _line(row: Document) -> str:
     found = medians(row)
     best = min(found, key=lambda name: found[name])
+    course = "-" if row["course"] is None else f"{row['course']} {behind(row, row['course']):.2f}"
+    verdict = "ok" if _right(row) else "tie within the seeds' spread" if _tied(row) else "MISSED"
     return (
         f"{row['kind']:15} {row['choice']!s:28} {behind(row, row['choice']):6.2f}   best {best:22} "
-        f"{found[best]:6.2f} s   course: {row['course']} {behind(row, row['course']):.2f}"
-        f"   {'ok' if _right(row) else 'MISSED'}"
+        f"{found[best]:6.2f} s   course: {course:12} {verdict}"
     )
 
 
 def _table(rows: Sequence[Document]) -> str:
     right = sum(_right(row) for row in rows)
-    course = sum(behind(row, row["course"]) <= BEHIND for row in rows)
+    asked = [row for row in rows if row["course"] is not None]
+    course = sum(behind(row, row["course"]) <= BEHIND for row in asked)
     head = "cluster         recommended                  / best"
     total = (
         f"{right} of {len(rows)} right (within 10 % of the best measured); the course's probe alone: "
-        f"{course} of {len(rows)}"
+        f"{course} of {len(asked)}"
     )
     return "\n".join([head, *map(_line, rows), total])
 
@@ -148,6 +169,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="of the measured runs [3]")
     parser.add_argument("--probe-seeds", type=int, default=3, help="of the advice's probes [3]")
     parser.add_argument("--store", type=Path, default=STORE, metavar="FILE")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what was measured")
+    parser.add_argument("--stored", action="store_true", help="measure nothing, show what is there")
     return parser.parse_args()
 
 

@@ -1,5 +1,6 @@
 """What is advised on clusters whose answer is known, from made-up probes. No process, no model."""
 
+from functools import cache
 from math import inf
 
 import pytest
@@ -38,7 +39,9 @@ BATCH = 16
 TOTAL = 8000.0
 
 
+@cache
 def pace_of(name):
+    """One for all tests: it keeps what it has simulated."""
     model = ClusterModel.parse(CLUSTERS[name])
     return Pace(times=model, network=model.network)
 

@@ -17,8 +17,6 @@ WORTH = 1.05
 RATES = ("", " lr=0.33x", " lr=0.1x")
 FORMS = ("", " recipe=stable")
 HARMFUL = ("DIVERGED", "OSCILLATES", "WORSE")
-SLOWER = 1.15
-"""So many times sync's samples to the target, and old gradients cost what is worth a lower rate."""
 
 
 def baselines(workers: int) -> list[Candidate]:
@@ -79,24 +77,22 @@ def stale_words(pace: Pace) -> list[str]:
 def _per_push(
     word: str, outcomes: Sequence[Outcome], target: Target, workers: int
 ) -> list[str]:  # fmt: skip
-    """Plain and stable at the script's rate; at a third, and a tenth of it, while neither does well."""
+    """Plain and stable at the script's rate; at a third, and a tenth of it, while both are harmed."""
     wanted: list[str] = []
     for rate in RATES:
         forms = [f"{word}{form}{rate}" for form in FORMS]
         wanted += forms
-        if not all(_does_badly(text, outcomes, target, workers) for text in forms):
+        if not all(_was_harmed(text, outcomes, target, workers) for text in forms):
             break
     return wanted
 
 
-def _does_badly(text: str, outcomes: Sequence[Outcome], target: Target, workers: int) -> bool:
-    """Whether it was probed, and old gradients cost it something."""
+def _was_harmed(text: str, outcomes: Sequence[Outcome], target: Target, workers: int) -> bool:
+    """Whether it was probed, and harmed. (One that is only slower would be slower still at a lower rate.)"""
     own = Candidate(trial=parse_trial(text), workers=workers)
     if not any(one.candidate == own for one in outcomes):
         return False
-    summary = summary_of(own, outcomes, target, seconds_a_sample=None)
-    sync = summary_of(baselines(workers)[1], outcomes, target, seconds_a_sample=None)
-    return is_harmed(summary) or summary.samples > SLOWER * sync.samples
+    return is_harmed(summary_of(own, outcomes, target, seconds_a_sample=None))
 
 
 def is_harmed(summary: Summary) -> bool:
