@@ -91,8 +91,7 @@ def test_transient_ssp_where_async_pays_for_its_old_gradients():
 
     advice, outcomes = advised("transient", behaviour)
     assert str(advice.choice).startswith("ssp:")
-    assert "async lr=0.1x recipe=stable" not in tried(outcomes)
-    assert "async recipe=stable lr=0.1x" in tried(outcomes)
+    assert not any("lr=" in name for name in tried(outcomes)), "slower is not harmed"
 
 
 @pytest.mark.parametrize("samples", [4000.0, 5000.0, 9000.0])
