@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench bench-accuracy bench-measure bench-predict clean
+.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-measure bench-predict clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,9 @@ bench: $(VENV)/.installed  ## speed and size against peers, about 10 minutes; AR
 
 bench-accuracy: $(VENV)/.installed  ## what ssp and async lose under recipe="stable"; hours in all, goes on where it was, see ARGS=--help
 	$(BIN)/python benchmarks/accuracy_recipe.py $(ARGS)
+
+bench-advise: $(VENV)/.installed  ## is the advice right on eight clusters from a seed? An hour; goes on where it was, see ARGS=--help
+	$(BIN)/python benchmarks/advise.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
-    0: ("clocks", "encounters", "errors", "events", "recipes", "strategies", "values"),
+    0: ("clocks", "encounters", "errors", "events", "recipes", "strategies", "trials", "values"),
     1: ("policy", "trace", "cost"),
     2: (
         "simulate",
@@ -37,7 +37,7 @@ TORCH_FREE_COMMANDS = ("import paceline", *[
     f"import sys; sys.argv = ['paceline', {arguments}]; from paceline.cli import main; main()"
     for arguments in ("'--help'", *[
         f"'{name}', '--help'"
-        for name in ("run", "compare", "report", "replay", "diagnose", "measure", "doctor")
+        for name in ("run", "compare", "report", "replay", "diagnose", "measure", "doctor", "advise")
     ])
 ])  # fmt: skip
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

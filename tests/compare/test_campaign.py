@@ -16,8 +16,9 @@ from paceline.compare.rows import Row, mean_and_spread, rows_of
 from paceline.compare.table import WIDTH, render
 from paceline.compare.target import parse_target
 from paceline.errors import UsageError
-from paceline.launch.campaign import Plan, carry_out, strategies_from
+from paceline.launch.campaign import Plan, carry_out, sizes_from, trials_from
 from paceline.launch.summary import RunResult
+from paceline.report.speed_up import speed_up_charts
 from paceline.runs import read_run
 from synthetic_runs import Ring, simulated_run
 
@@ -57,7 +58,7 @@ def plan(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("")
     return Plan(
-        script=script, args=("--seed", "{seed}"), workers=4, strategies=("sync", "async", "ssp:3"),
+        script=script, args=("--seed", "{seed}"), sizes=(4,), trials=trials_from("sync,async,ssp:3", ()),
         seeds=2, emulate=None, out=tmp_path / "out",
     )  # fmt: skip
 
@@ -90,6 +91,53 @@ def test_a_failed_run_is_a_row_that_says_so_and_the_others_go_on(plan):
     assert re.search(r"async +failed", text)
     assert "async: seed 0: rank 1 failed with exit code 1 (see " in text
     assert any("out of luck" in line for line in told)
+
+
+def test_a_try_is_a_row_of_every_size_with_its_options_and_rate(plan):
+    tries = ("sync accumulate=8", "async lr=0.1x clip_norm=2")
+    chosen = replace(plan, trials=trials_from("sync", tries), sizes=sizes_from("4,1,2"), seeds=1)
+    requests = [chosen.request(cell) for cell in chosen.cells()]
+    assert [(one.workers, one.strategy, one.overrides, one.lr_factor) for one in requests] == [
+        (1, "sync", {}, 1.0),
+        (2, "sync", {}, 1.0), (4, "sync", {}, 1.0),
+        (2, "sync", {"accumulate": 8}, 1.0), (4, "sync", {"accumulate": 8}, 1.0),
+        (2, "async", {"clip_norm": 2.0}, 0.1), (4, "async", {"clip_norm": 2.0}, 0.1),
+    ]  # fmt: skip
+    labels = [cell.label for cell in chosen.cells()]
+    assert labels[0] == "1 worker"
+    assert labels[-1] == "async clip_norm=2 lr=0.1x, 4 workers"
+    assert len(set(map(str, (one.out for one in requests)))) == 7
+
+
+@pytest.mark.parametrize("text", ["", "0", "two", "1", "2,,4", "-2"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(UsageError, match="workers"):
+        sizes_from(text)
+
+
+def test_every_row_is_held_against_sync_and_says_by_which_loss(plan):
+    rows = carry_out(plan, None, pretend, lambda _: None).rows()
+    words = {row.label: row.stability and row.stability.word for row in rows}
+    assert words["1 worker"] is None
+    assert words["sync"] is None
+    assert words["async"] is not None
+    assert "Stability is judged by the training loss" in render(rows)
+
+
+def test_runs_of_other_options_are_rows_of_their_own_in_a_report(tmp_path):
+    for name, options in (("plain", {}), ("clipped", {"clip_norm": 2.0})):
+        path = simulated_run(tmp_path / name, Ring())
+        request = {"strategy": "async", "overrides": options, "lr_factor": 1.0}
+        (path / "run.json").write_text(json.dumps({"request": request}))
+    labels = [row.label for row in _rows([tmp_path / "plain", tmp_path / "clipped"])]
+    assert labels == ["async", "async clip_norm=2"]
+
+
+def test_several_sizes_have_a_speed_up_chart(tmp_path):
+    runs = [simulated_run(tmp_path / str(n), Ring(workers=n, windows=12)) for n in (1, 2, 4)]
+    (chart,) = speed_up_charts(_rows(runs))
+    assert "each worker adds one" in chart.svg
+    assert speed_up_charts(_rows(runs[:2])) == []
 
 
 def test_ctrl_c_keeps_what_was_finished(plan):
@@ -128,16 +176,16 @@ def test_seeds_that_change_nothing_are_an_error_that_says_why(plan):
 
 def test_wrong_values_are_refused_before_the_first_run(plan, tmp_path):
     missing = Plan(
-        script=tmp_path / "none.py", args=(), workers=4, strategies=("sync",), seeds=1, emulate=None,
+        script=tmp_path / "none.py", args=(), sizes=(4,), trials=trials_from("sync", ()), seeds=1, emulate=None,
         out=tmp_path / "out",
     )  # fmt: skip
     with pytest.raises(UsageError, match="script"):
         carry_out(missing, None, pretend, lambda _: None)
     with pytest.raises(UsageError, match="strategy"):
-        strategies_from("sync,asinc")
+        trials_from("sync,asinc", ())
     with pytest.raises(UsageError, match="strategies"):
-        strategies_from(" , ")
-    assert strategies_from("ssp, ssp:3,ssp:inf") == ("ssp:3", "async")
+        trials_from(" , ", ())
+    assert list(map(str, trials_from("ssp, ssp:3,ssp:inf", ()))) == ["ssp:3", "async"]
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -16,6 +16,8 @@ EPILOG = """
 \b
 Example:
   paceline compare -n 4 --strategies sync,async,ssp:3 --target accuracy=0.97 train.py --epochs 10
+  paceline compare -n 4 --try "sync accumulate=8" --try "async lr=0.1x clip_norm=2" train.py
+  paceline compare -n 1,2,4 --strategies sync train.py
   paceline compare -n 32 --virtual cluster.toml --target accuracy=0.97 train.py
 
 \b
@@ -30,8 +32,22 @@ Exit codes:
 @click.command(
     context_settings={"allow_interspersed_args": False, "max_content_width": 100}, epilog=EPILOG
 )
-@click.option("-n", "--workers", type=click.IntRange(2), default=4, show_default=True)
-@click.option("--strategies", default="sync,async,ssp:3", show_default=True, metavar="WORDS")
+@click.option(
+    "-n",
+    "--workers",
+    default="4",
+    show_default=True,
+    metavar="N,N,...",
+    help="How many; several numbers give the speed-up curve.",
+)
+@click.option("--strategies", metavar="WORDS", help="[default: sync,async,ssp:3; with --try: sync]")
+@click.option(
+    "--try",
+    "tries",
+    multiple=True,
+    metavar="TRIAL",
+    help="A strategy, options of the Worker, a factor on lr: 'async lr=0.1x clip_norm=2'.",
+)
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--target", metavar="NAME=VALUE", help="Time until a logged metric reaches it.")
 @click.option("--recipe", metavar="WORD", help="Of every run: plain, or stable (docs/recipes.md).")
@@ -47,7 +63,8 @@ Exit codes:
 def command(as_json: bool, quiet: bool, target: str | None, **options: Any) -> None:
     """Run SCRIPT with one worker, then under each strategy, and compare: speed, waiting, quality.
 
-    Every run trains on as many samples. {seed} in ARGS is replaced. The table goes to stdout,
+    Every run trains on as many samples. Each --try is a row: any Worker options, so that the script
+    stays as it is. {seed} in ARGS is replaced. The table goes to stdout,
     progress to stderr, the workers' output to a log beside each run.
     """
     from paceline.compare.target import parse_target
@@ -69,13 +86,16 @@ def command(as_json: bool, quiet: bool, target: str | None, **options: Any) -> N
 def _plan(options: dict[str, Any]) -> Plan:
     import time
 
-    from paceline.launch.campaign import Plan, strategies_from
+    from paceline.launch.campaign import Plan, sizes_from, trials_from
 
     script = options["script"]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     out = options.pop("out") or Path("runs") / f"{stamp}-compare-{script.stem}"
-    strategies = strategies_from(options.pop("strategies"))
-    return Plan(**options, out=out, strategies=strategies)
+    tries, words = options.pop("tries"), options.pop("strategies")
+    usual = "sync" if tries else "sync,async,ssp:3"
+    trials = trials_from(usual if words is None else words, tries)
+    sizes = sizes_from(options.pop("workers"))
+    return Plan(**options, sizes=sizes, out=out, trials=trials)
 
 
 def _print(campaign: Campaign, plan: Plan, target: Target | None, as_json: bool) -> None:

@@ -40,6 +40,8 @@ def result_columns(rows: Sequence[Row], target: Target | None) -> list[Column]:
         _number("per update", "samples in one optimizer step", "samples_per_update", units.count),
         *[_metric(name) for name in _metric_names(rows)],
         *([_target(target)] if target else []),
+        *_stability(rows),
+        *_telling(rows),
         _number("memory", "peak of all processes together (Pss)", "peak_bytes", units.size),
     ]
 
@@ -89,6 +91,41 @@ def _target(target: Target) -> Column:
         return text if len(reached) == len(runs) else f"{text} ({len(reached)} of {len(runs)})"
 
     return Column(title=f"to {target}", meaning="time until the target was reached", cell=cell)
+
+
+def _stability(rows: Sequence[Row]) -> list[Column]:
+    """The verdict on each row's loss, where there is one of any."""
+    verdicts = {_key(row.runs): row.stability for row in rows if row.stability is not None}
+    if not verdicts:
+        return []
+    return [
+        Column(
+            title="loss against sync's",
+            meaning="how stable (docs/report.md), and final loss / sync's at equal samples",
+            cell=lambda runs: str(verdicts.get(_key(runs), NOTHING)),
+        )
+    ]
+
+
+def _key(runs: Sequence[Figures]) -> tuple[str, ...]:
+    return tuple(figures.run for figures in runs)
+
+
+def _telling(rows: Sequence[Row]) -> list[Column]:
+    """Columns of what the rows were told, where it is not the same of all."""
+    runs = [figures for row in rows for figures in row.runs]
+    columns = [
+        Column(
+            title="accumulate", meaning="micro-batches of a window",
+            cell=lambda own: str(own[0].accumulate) if own else NOTHING,
+        ),
+        Column(
+            title="types", meaning="of numbers: what forward computes in",
+            cell=lambda own: own[0].types.split(",")[0] if own else NOTHING,
+        ),
+    ]  # fmt: skip
+    differs = [len({one.accumulate for one in runs}) > 1, len({one.types for one in runs}) > 1]
+    return [column for column, shown in zip(columns, differs, strict=True) if shown]
 
 
 def _mean_text(

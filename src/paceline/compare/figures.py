@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from paceline.compare.lead import largest_lead
+from paceline.compare.losses import loss_shape
 from paceline.compare.phases import phases_of, shares, step_end_s, windows
+from paceline.compare.stability import LossShape
 from paceline.compare.target import Target
 from paceline.events import Update
 from paceline.runs import RankTrace, Run
 from paceline.trace import Health
+from paceline.trials import trial_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +37,9 @@ class Figures:
     reached. ``speed_up``, ``efficiency``: see :func:`against`. ``health``: each parameter's gradient when
     it was looked at last, if it was. ``digest``: of the initial parameters; ``final_digest``: of those at
     the end, "" if not all workers have closed or they do not agree (as after ``local``).
+    ``options``: what the command line set beside the strategy, as
+    in :mod:`paceline.trials`. ``types``: the numeric types, in words. ``loss``: what its stability is
+    judged by.
     """
 
     run: str
@@ -65,6 +71,10 @@ class Figures:
     efficiency: float | None = None
     health: tuple[Health, ...] = ()
     final_digest: str = ""
+    options: str = ""
+    accumulate: int = 1
+    types: str = ""
+    loss: LossShape | None = None
 
 
 def figures_of(run: Run, target: Target | None = None) -> Figures:
@@ -100,6 +110,10 @@ def figures_of(run: Run, target: Target | None = None) -> Figures:
         target_s=_target_s(run, target, start_s),
         health=tuple(run.health),
         final_digest=_final_digest(run),
+        options=_options(run),
+        accumulate=setup.accumulate,
+        types=setup.types,
+        loss=loss_shape(run),
         **{f"{name}_share": value for name, value in share.items()},
     )
 
@@ -143,6 +157,11 @@ def peak_bytes(run: Run) -> int | None:
 def _final_digest(run: Run) -> str:
     ends = {"" if rank.close is None else rank.close.digest for rank in run.ranks}
     return ends.pop() if len(ends) == 1 else ""
+
+
+def _options(run: Run) -> str:
+    trial = trial_of(run.summary.get("request", {}))
+    return "" if trial is None else str(trial).partition(" ")[2]
 
 
 def _updates(run: Run) -> int:

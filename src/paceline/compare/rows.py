@@ -8,21 +8,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.compare.figures import Figures, against, slower_than_one
+from paceline.compare.stability import LossShape, Stability, judged
 from paceline.compare.target import Target
 from paceline.errors import UsageError
 
 IMPLAUSIBLE_EFFICIENCY = 1.15
 """Above it a speed-up says more about the measurement than about the workers."""
 
+SAYINGS = {
+    "DIVERGED": "nothing learnt, or a final loss of more than twice sync's after as many samples.",
+    "OSCILLATES": "the loss rises between epochs, more than sync's does.",
+    "WORSE": "ends with a larger loss than sync after as many samples.",
+    "worse?": "ends with a larger loss than sync; more seeds would tell whether that is chance.",
+}
+"""What a reader must not overlook of a row's stability."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """``runs``: figures of the runs that finished, one a seed. ``failures``: a sentence for each
-    that did not."""
+    that did not. ``stability``: of its loss against sync's, where both are there."""
 
     label: str
     runs: tuple[Figures, ...]
     failures: tuple[str, ...] = ()
+    stability: Stability | None = None
 
 
 def with_speed_up(rows: Sequence[Row], baseline: Row) -> list[Row]:
@@ -35,6 +45,29 @@ def with_speed_up(rows: Sequence[Row], baseline: Row) -> list[Row]:
         return against(figures, same_seed.get(figures.seed, baseline.runs[0]))
 
     return [replace(row, runs=tuple(map(compared, row.runs))) for row in rows]
+
+
+def with_stability(rows: Sequence[Row]) -> list[Row]:
+    """``rows`` with what is to be said of their losses. Sync's: of the row with as many workers, else of
+    the first there is; its own options are the script's."""
+    plain = [row for row in rows if row.runs and _is_plain_sync(row.runs[0])]
+    return [replace(row, stability=_judged(row, plain)) for row in rows]
+
+
+def _judged(row: Row, plain: Sequence[Row]) -> Stability | None:
+    alike = [one for one in plain if row.runs and one.runs[0].workers == row.runs[0].workers]
+    sync = (alike or plain)[:1]
+    if not sync or sync[0] is row or not row.runs or row.runs[0].workers == 1:
+        return None
+    return judged(_shapes(row), _shapes(sync[0]))
+
+
+def _is_plain_sync(figures: Figures) -> bool:
+    return figures.workers > 1 and not figures.options and figures.strategy.startswith("sync")
+
+
+def _shapes(row: Row) -> list[LossShape]:
+    return [figures.loss for figures in row.runs if figures.loss is not None]
 
 
 def mean_and_spread(
@@ -68,7 +101,19 @@ def remarks(rows: Sequence[Row], target: Target | None = None) -> list[str]:
         found.append(
             f"No run logged {target.name!r}: call worker.log({target.name}=...) in the script."
         )
-    return found
+    return found + _about_stability(rows)
+
+
+def _about_stability(rows: Sequence[Row]) -> list[str]:
+    found = [row for row in rows if row.stability is not None]
+    said = [f"{row.label}: {SAYINGS[row.stability.word]}" for row in found
+            if row.stability and row.stability.word in SAYINGS]  # fmt: skip
+    if any(row.stability and not row.stability.name for row in found):
+        said.append(
+            "Stability is judged by the training loss: worker.log(loss=...) of held-out data, some 20 "
+            "times an epoch, says more."
+        )
+    return said
 
 
 def check_seeds(runs: Sequence[Figures]) -> None:
@@ -89,8 +134,10 @@ def check_seeds(runs: Sequence[Figures]) -> None:
 
 
 def label_of(figures: Figures) -> str:
-    """What people call the run's row: its strategy, or that it had one worker."""
-    return "1 worker" if figures.workers == 1 else figures.strategy
+    """What people call the run's row: its strategy and options, or that it had one worker."""
+    if figures.workers == 1:
+        return "1 worker"
+    return f"{figures.strategy} {figures.options}".strip()
 
 
 def rows_of(runs: Sequence[Figures]) -> list[Row]:
@@ -107,4 +154,5 @@ def rows_of(runs: Sequence[Figures]) -> list[Row]:
         for (n, label), group in grouped.items()
     ]
     rows.sort(key=lambda row: row.runs[0].workers > 1)
+    rows = with_stability(rows)
     return with_speed_up(rows, rows[0]) if rows and rows[0].runs[0].workers == 1 else rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paceline.errors import bad_value
 from paceline.trace import Metric
 
-_FALLING = ("loss", "error", "perplexity")
+FALLING = ("loss", "error", "perplexity")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +25,11 @@ class Target:
 
     def reached_at_s(self, metrics: Sequence[Metric]) -> float | None:
         """Time of the first record that reaches the target; None if none does."""
-        hits = (m.time_s for m in metrics if m.name == self.name and self._reached(m.value))
+        hits = (m.time_s for m in metrics if m.name == self.name and self.is_met_by(m.value))
         return next(hits, None)
 
-    def _reached(self, value: float) -> bool:
+    def is_met_by(self, value: float) -> bool:
+        """Whether ``value`` is good enough."""
         return value <= self.value if self.falling else value >= self.value
 
 
@@ -45,5 +46,5 @@ def parse_target(text: str) -> Target:
         value = float(number)
     except ValueError:
         raise bad_value("target", text, f"a number after {relation!r}") from None
-    falling = relation == "<=" or (relation == "=" and name.lower().endswith(_FALLING))
+    falling = relation == "<=" or (relation == "=" and name.lower().endswith(FALLING))
     return Target(name=name, value=value, falling=falling)

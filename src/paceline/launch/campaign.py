@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TextIO
 
 from paceline.compare.figures import Figures, figures_of
-from paceline.compare.rows import Row, check_seeds, with_speed_up
+from paceline.compare.rows import Row, check_seeds, with_speed_up, with_stability
 from paceline.compare.target import Target
 from paceline.errors import UsageError, bad_value
 from paceline.launch.request import RunRequest, checked, core_count
 from paceline.launch.summary import RunResult
 from paceline.runs import Run, rank_files, read_run
-from paceline.strategies import parse_strategy
+from paceline.trials import Trial, as_file_name, parse_trial
 
 ONE_WORKER = "1 worker"
 FIRST_SIGNAL_EXIT = 128
@@ -28,16 +28,16 @@ LOG_LINES_SHOWN = 15
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What to compare. ``seeds``: how many, from 0. ``out``: holds a directory and a log a run.
+    """What to compare: each trial with each number of workers. ``seeds``: how many, from 0.
 
-    ``emulate``, ``virtual``: as in :class:`~paceline.launch.request.RunRequest`. ``recipe``: of every
-    run; None for the script's.
+    ``out``: holds a directory and a log a run. ``emulate``, ``virtual``: as in
+    :class:`~paceline.launch.request.RunRequest`. ``recipe``: of every run; None for the script's.
     """
 
     script: Path
     args: tuple[str, ...]
-    workers: int
-    strategies: tuple[str, ...]
+    sizes: tuple[int, ...]
+    trials: tuple[Trial, ...]
     seeds: int
     emulate: Path | None
     out: Path
@@ -47,9 +47,14 @@ class Plan:
     def cells(self) -> Iterator[Cell]:
         """Every run, in the order in which they are carried out."""
         for seed in range(self.seeds):
-            yield Cell(label=ONE_WORKER, workers=1, strategy="sync", seed=seed)
-            for strategy in self.strategies:
-                yield Cell(label=strategy, workers=self.workers, strategy=strategy, seed=seed)
+            yield Cell(label=ONE_WORKER, workers=1, trial=Trial(strategy="sync"), seed=seed)
+            for trial in self.trials:
+                for workers in self.sizes:
+                    label = self._label(trial, workers)
+                    yield Cell(label=label, workers=workers, trial=trial, seed=seed)
+
+    def _label(self, trial: Trial, workers: int) -> str:
+        return str(trial) if len(self.sizes) == 1 else f"{trial}, {workers} workers"
 
     def request(self, cell: Cell) -> RunRequest:
         """The run that ``cell`` stands for.
@@ -57,18 +62,20 @@ class Plan:
         In an emulated or simulated cluster every worker stands for a machine of its own, so that the
         lone worker must not have more threads than each of the many; otherwise it gets the whole machine.
         """
+        recipe = {} if self.recipe is None else {"recipe": self.recipe}
         many_machines = self.emulate is not None or self.virtual is not None
         return RunRequest(
             script=self.script,
             args=self.args,
             workers=cell.workers,
-            strategy=cell.strategy,
-            overrides={} if self.recipe is None else {"recipe": self.recipe},
+            strategy=cell.trial.strategy,
+            overrides={**recipe, **cell.trial.overrides},
+            lr_factor=cell.trial.lr_factor,
             emulate=self.emulate,
             virtual=self.virtual,
             out=self.out / cell.name,
             seed=cell.seed,
-            threads=max(1, core_count() // self.workers) if many_machines else None,
+            threads=max(1, core_count() // max(self.sizes)) if many_machines else None,
         )
 
 
@@ -78,13 +85,13 @@ class Cell:
 
     label: str
     workers: int
-    strategy: str
+    trial: Trial
     seed: int
 
     @property
     def name(self) -> str:
         """As files are called."""
-        return f"{self.label.replace(' ', '-').replace(':', '-')}-seed-{self.seed}"
+        return f"{as_file_name(self.label)}-seed-{self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,19 +127,36 @@ class Campaign:
         """One row a strategy, the one-worker row first, with speed-up against it."""
         labels = dict.fromkeys(result.cell.label for result in self.results)
         rows = [_row(label, self.results) for label in labels]
-        return with_speed_up(rows, rows[0]) if rows else []
+        return with_speed_up(with_stability(rows), rows[0]) if rows else []
 
 
 Execute = Callable[[RunRequest, TextIO], RunResult]
 Tell = Callable[[str], None]
 
 
-def strategies_from(text: str) -> tuple[str, ...]:
-    """``sync,async,ssp:3`` as canonical words, each once. Raises :class:`UsageError`."""
-    words = [word for word in text.split(",") if word.strip()]
-    if not words:
-        raise bad_value("strategies", text, "words with commas between, as in sync,async,ssp:3")
-    return tuple(dict.fromkeys(str(parse_strategy(word)) for word in words))
+def trials_from(strategies: str | None, tries: Sequence[str]) -> tuple[Trial, ...]:
+    """``sync,async,ssp:3`` and whole trials (see :mod:`paceline.trials`), each once.
+
+    Raises :class:`UsageError`.
+    """
+    words = [word for word in (strategies or "").split(",") if word.strip()]
+    if strategies is not None and not words:
+        raise bad_value("strategies", strategies, "words with commas between: sync,async,ssp:3")
+    return tuple(dict.fromkeys(parse_trial(text) for text in [*words, *tries]))
+
+
+def sizes_from(text: str) -> tuple[int, ...]:
+    """``1,2,4`` as numbers of workers, in order; the lone worker is always there. Raises UsageError."""
+    parts = text.split(",")
+    allowed = "whole numbers >= 1 with commas between, as in 1,2,4"
+    if not all(part.strip().isdecimal() and int(part) >= 1 for part in parts):
+        raise bad_value("workers", text, allowed)
+    sizes = tuple(sorted({int(part) for part in parts} - {1}))
+    if not sizes:
+        raise bad_value(
+            "workers", text, "at least one number > 1: one worker alone is always measured"
+        )
+    return sizes
 
 
 def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -> Campaign:

@@ -18,6 +18,7 @@ from paceline.report.curves import loss_chart, metric_chart, metric_names
 from paceline.report.health import COLUMNS, health_sections
 from paceline.report.lags import lags_chart
 from paceline.report.lanes import lanes_of
+from paceline.report.speed_up import speed_up_charts
 from paceline.report.verdicts import verdicts_of
 from paceline.runs import Run
 
@@ -59,7 +60,11 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
         verdicts=verdicts_of(labelled),
         remarks=remarks(rows, target),
         seeds=max(len(row.runs) for row in rows),
-        curves=[loss_chart(labelled), *[metric_chart(labelled, n) for n in metric_names(labelled)]],
+        curves=[
+            loss_chart(labelled),
+            *[metric_chart(labelled, n) for n in metric_names(labelled)],
+            *speed_up_charts(rows),
+        ],
         lanes=lanes_of(labelled),
         lags=lags,
         healths=health_sections(labelled),
