@@ -22,11 +22,10 @@ EVICT_AFTER_S = 3.0
 pytestmark = pytest.mark.timeout(150)
 
 QUICK_SURVIVING = {
-    ("async", "push", 0), ("async", "evaluate", 1), ("ssp:3", "backward", 0),
-    ("ssp:3", "pull", 2), ("backup:1", "wait", 2),
+    ("async", "evaluate", 1), ("ssp:3", "backward", 0), ("backup:1", "wait", 2),
 }  # fmt: skip
 QUICK_STOPPING = {
-    ("sync:server", "wait", 2), ("ssp:0", "pull", 1), ("sync:allreduce", "push", 0),
+    ("sync:server", "wait", 2), ("sync:allreduce", "push", 0),
 }  # fmt: skip
 
 
