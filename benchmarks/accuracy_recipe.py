@@ -88,11 +88,16 @@ def trained(cell: Cell) -> list[Point]:
         if ended.returncode == 130:
             raise KeyboardInterrupt
         try:
-            metrics = read_run(out).metrics
+            run = read_run(out)
         except UsageError:
             raise SystemExit(f"{said(cell)} failed:\n{ended.stderr[-3000:]}") from None
-        finished = ended.returncode == 0
-    return [Point(time_s=m.time_s, samples=m.samples, score=m.value) for m in metrics if finished]
+    if ended.returncode:
+        return []
+    began_s = min(rank.steps[0].time_s for rank in run.ranks)
+    return [
+        Point(time_s=one.time_s - began_s, samples=one.samples, score=one.value)
+        for one in run.metrics
+    ]
 
 
 def said(cell: Cell) -> str:
