@@ -102,6 +102,8 @@ def read_workers(directory: Path | str) -> Run:
     """The run as :func:`read_run` gives it, without the server's record (the larger part)."""
     directory = Path(directory)
     files = rank_files(directory)
+    if not files and (directory / "run.json").is_file():
+        raise UsageError(f"{directory}: the run has recorded nothing yet; try again in a moment.")
     if not files:
         raise UsageError(
             f"{directory}: no run here (no rank-*.jsonl). "
@@ -129,7 +131,7 @@ def rank_files(directory: Path) -> list[tuple[int, Path]]:
     """(rank, file) of every worker that recorded in ``directory``, in rank order."""
     files = directory.glob("rank-*.jsonl")
     named = [(path.stem.removeprefix("rank-"), path) for path in files]
-    return sorted((int(number), path) for number, path in named if number.isdigit())
+    return sorted((int(number), path) for number, path in named if number.isdecimal())
 
 
 def read_records(path: Path) -> list[trace.Record]:
@@ -185,4 +187,6 @@ def _summary(path: Path) -> Mapping[str, Any]:
         summary: dict[str, Any] = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}: not JSON ({error}).") from error
+    if not isinstance(summary, dict):
+        raise UsageError(f"{path}: not a run's summary, which is a JSON object.")
     return summary

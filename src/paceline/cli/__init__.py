@@ -57,4 +57,9 @@ def main() -> None:
     except PacelineError as error:
         click.echo(f"paceline: {error}", err=True)
         sys.exit(EXIT_USAGE)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        click.echo(f"paceline: {error.filename}: {error.strerror}.", err=True)
+        sys.exit(EXIT_USAGE)
     sys.exit(code)

@@ -50,7 +50,9 @@ Exit codes:
     default=None,
     help="Probe in the cluster's virtual time, or on this machine. [default: virtual with --for]",
 )
-@click.option("--memory", type=float, metavar="BYTES", help="Of one device: does the model fit?")
+@click.option(
+    "--memory", type=click.FloatRange(1), metavar="BYTES", help="Of one device: does the model fit?"
+)
 @click.option(
     "--out", type=Path, metavar="DIR", help="Keeps the probes. [default: runs/advise-...]"
 )

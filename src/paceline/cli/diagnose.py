@@ -63,6 +63,7 @@ def _diagnosed(path: Path, questions: tuple[str, ...]) -> Diagnosis:
     from paceline.diagnose.verdict import diagnose
     from paceline.runs import rank_files, read_run
 
-    if not rank_files(path) and profile_files(path):
+    is_run = bool(rank_files(path)) or (path / "run.json").is_file()
+    if not is_run and profile_files(path):
         return diagnose_profiles(path, questions)
     return diagnose(read_run(path), questions)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
+from signal import SIGTERM, default_int_handler, signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -82,6 +84,8 @@ def _check(options: dict[str, Any]) -> None:
         raise bad_value("script", str(script), "a Python file")
     if picture is not None and picture.suffix not in (".svg", ".html"):
         raise bad_value("picture", str(picture), "a name that ends in .svg or .html")
+    if not isfinite(options["size_bytes"] or 1):
+        raise bad_value("size-bytes", options["size_bytes"], "a finite number of bytes")
     for path in filter(None, (options["out"], picture)):
         if path.is_dir() or not path.resolve().parent.is_dir():
             raise bad_value("out", str(path), "a file in a directory that exists")
@@ -142,6 +146,8 @@ def _as_member(options: dict[str, Any], plan: dict[str, Any]) -> None:
 def _as_launcher(options: dict[str, Any], plan: dict[str, Any]) -> None:
     from paceline.launch.local_group import said_by_group
 
+    signal(SIGTERM, default_int_handler)  # as Ctrl-C: members end, what was measured is kept
+    click.echo(f"paceline: measuring the links of {options['workers']} ranks", err=True)
     said = said_by_group("paceline.launch.group_member", options["workers"], plan)
     measured, interrupted = _collected(said)
     sys.exit(_conclude(options, measured, interrupted))

@@ -49,7 +49,7 @@ def command(
     """
     from paceline.compare.export import as_json as figures_as_json
     from paceline.compare.figures import figures_of
-    from paceline.compare.rows import rows_of
+    from paceline.compare.rows import remarks, rows_of
     from paceline.compare.target import parse_target
     from paceline.report.page import render_page
     from paceline.runs import find_runs, read_run
@@ -61,8 +61,10 @@ def command(
         return
     path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     path.write_text(render_page(read, target=aim), encoding="utf-8")
+    rows = rows_of([figures_of(run, aim) for run in read])
+    for remark in remarks(rows, aim):
+        click.echo(f"paceline: {remark}", err=True)
     if as_json:
-        rows = rows_of([figures_of(run, aim) for run in read])
         click.echo(figures_as_json(rows, aim, report=str(path)))
     else:
         click.echo(path)

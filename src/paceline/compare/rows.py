@@ -98,10 +98,16 @@ def remarks(rows: Sequence[Row], target: Target | None = None) -> list[str]:
             )
     finished = [figures for row in rows for figures in row.runs]
     if target and finished and not any(target.name in figures.metrics for figures in finished):
-        found.append(
-            f"No run logged {target.name!r}: call worker.log({target.name}=...) in the script."
-        )
+        found.append(_unknown(target, finished))
     return found + _about_stability(rows)
+
+
+def _unknown(target: Target, finished: Sequence[Figures]) -> str:
+    logged = sorted({name for figures in finished for name in figures.metrics})
+    known = f" What was logged: {', '.join(logged)}." if logged else ""
+    return (
+        f"No run logged {target.name!r}: call worker.log({target.name}=...) in the script.{known}"
+    )
 
 
 def _about_stability(rows: Sequence[Row]) -> list[str]:

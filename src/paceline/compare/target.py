@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,5 +47,7 @@ def parse_target(text: str) -> Target:
         value = float(number)
     except ValueError:
         raise bad_value("target", text, f"a number after {relation!r}") from None
+    if not math.isfinite(value):
+        raise bad_value("target", text, "a finite number")
     falling = relation == "<=" or (relation == "=" and name.lower().endswith(FALLING))
     return Target(name=name, value=value, falling=falling)

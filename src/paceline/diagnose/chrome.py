@@ -105,8 +105,8 @@ def _document(path: Path) -> dict[str, Any]:
         assert isinstance(document["traceEvents"], list)
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         raise UsageError(
-            f"{path}: neither a run's directory nor a Chrome trace of torch.profiler "
-            f"({type(error).__name__}: {error})."
+            f"{path}: neither a run's directory nor a Chrome trace of torch.profiler. Give the "
+            "directory that 'paceline run' printed, or one of exported profiles, one a rank."
         ) from error
     return document
 

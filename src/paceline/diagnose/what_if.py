@@ -75,7 +75,7 @@ def _scaled(found: Measured, column: int, factor: float) -> Floats:
 
 
 def _column(found: Measured, text: str, rank: str) -> int:
-    if rank.isdigit() and int(rank) in found.ranks:
+    if rank.isdecimal() and int(rank) in found.ranks:
         return found.ranks.index(int(rank))
     raise bad_value("what-if", text, f"one of the ranks {', '.join(map(str, found.ranks))}")
 

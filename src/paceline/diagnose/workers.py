@@ -43,7 +43,7 @@ _ACTIONS = {
 }
 _CURES = {
     "persistent": "No bound of SSP helps against one that is always slow: until it is repaired, "
-    "backup:1 or async do.",
+    "async does, and backup:1 where the what-ifs say so.",
     "bursty": "Look for what runs there at these times (a backup, a neighbour's job). A bound such as "
     "ssp:3 hides only what is shorter than it.",
     "transient": "Until then ssp:3 hides hiccups: others go on meanwhile.",
