@@ -68,8 +68,12 @@ class Journal:
         print(f"paceline: {text}", file=sys.stderr, flush=True)
 
     def setup(self, **facts: Any) -> None:
-        """What the run is made of (the fields of :class:`paceline.trace.Setup`)."""
+        """What the run is made of (the fields of :class:`paceline.trace.Setup`).
+
+        On disk at once: whoever reads a run, even one that was killed a moment later, needs it.
+        """
         self._recorder.write(trace.Setup(time_s=self._phases.now_s(), **facts))
+        self._recorder.flush()
 
     def step(
         self,
