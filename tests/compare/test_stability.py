@@ -40,6 +40,11 @@ def test_a_loss_above_twice_syncs_has_diverged():
     assert word([falling(scale=2.5, seed=0)]) == "DIVERGED"
 
 
+def test_a_training_loss_near_0_is_not_called_diverged_for_being_a_multiple_of_syncs():
+    own = [falling(name="", scale=2.5, seed=0)]
+    assert word(own, [falling(name="", seed=0)]) == "SMOOTH"
+
+
 def test_a_loss_that_is_not_finite_has_diverged():
     shape = shape_of(
         seed=0, name="loss", samples=[1, 2, 3], losses=[1.0, nan, 1.0], passes=1, first=1.0

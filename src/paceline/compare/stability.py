@@ -8,7 +8,7 @@
     SMOOTH      else
 
 The loss is a held-out one that the script logs (a metric whose name ends in loss, error or perplexity);
-without one, the training loss stands in for it. Knows no file; numbers in, a word out.
+without one, the training loss stands in for it, and L is not judged. Knows no file; numbers in, a word out.
 """
 
 from __future__ import annotations
@@ -112,15 +112,16 @@ def judged(own: Sequence[LossShape], sync: Sequence[LossShape]) -> Stability | N
 
 def _word(pairs: Sequence[tuple[LossShape, LossShape]], ratios: Sequence[float]) -> str:
     ratio = float(np.mean(ratios))
-    if (
-        not isfinite(ratio)
-        or max(ratios) > LARGEST_RATIO
-        or any(_learnt_nothing(a) for a, _ in pairs)
-    ):
+    if not isfinite(ratio) or any(_learnt_nothing(a) for a, _ in pairs):
+        return "DIVERGED"
+    held_out = bool(
+        pairs[0][0].name
+    )  # a training loss near 0 may be a multiple of sync's and harmless
+    if held_out and max(ratios) > LARGEST_RATIO:
         return "DIVERGED"
     if any(a.rise > max(RISE, RISE_OF_SYNC * b.rise) for a, b in pairs):
         return "OSCILLATES"
-    if ratio > WORSE_RATIO:
+    if held_out and ratio > WORSE_RATIO:
         return "WORSE" if _surely_above_0([log(one) for one in ratios]) else "worse?"
     if np.mean([a.noise for a, _ in pairs]) > NOISE_OF_SYNC * np.mean([b.noise for _, b in pairs]):
         return "NOISY"
