@@ -12,7 +12,17 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
-    0: ("clocks", "encounters", "errors", "events", "recipes", "strategies", "trials", "values"),
+    0: (
+        "clocks",
+        "encounters",
+        "errors",
+        "events",
+        "nvml",
+        "recipes",
+        "strategies",
+        "trials",
+        "values",
+    ),
     1: ("policy", "trace", "cost"),
     2: (
         "simulate",
@@ -24,6 +34,7 @@ LAYERS = {
         "checkpoints",
         "measure",
         "doctor",
+        "terminal",
     ),
     3: ("gradients", "transport", "recorder"),
     4: ("worker", "server", "launch", "virtual", "replay"),

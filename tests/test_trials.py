@@ -30,6 +30,11 @@ def test_trials_parse_and_print_back(text, trial):
     assert parse_trial(str(trial)) == trial
 
 
+def test_a_value_is_said_with_all_its_digits():
+    trial = Trial(strategy="sync", options=(("clip_norm", 1.23456789),), lr_factor=0.123456789)
+    assert parse_trial(str(trial)) == trial
+
+
 def test_the_order_of_the_factor_does_not_matter():
     assert str(parse_trial("ssp:inf lr=0.1x clip_norm=2")) == "async clip_norm=2 lr=0.1x"
 
@@ -50,6 +55,7 @@ def test_the_order_of_the_factor_does_not_matter():
         ("sync precision=fp8", "one of fp32, bf16, fp16"),
         ("sync recipe=stabel", "recipe"),
         ("sync accumulate=2 accumulate=4", "accumulate once"),
+        ("sync lr=1x lr=2x", "lr once"),
         ("sync accumulate=2 global_batch=64", "cannot work together"),
     ],
 )

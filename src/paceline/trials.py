@@ -39,7 +39,7 @@ class Trial:
 
     def __str__(self) -> str:
         words = [f"{name}={_text(value)}" for name, value in self.options]
-        rate = [] if self.lr_factor == 1.0 else [f"{LR}={self.lr_factor:g}x"]
+        rate = [] if self.lr_factor == 1.0 else [f"{LR}={_text(self.lr_factor)}x"]
         return " ".join([self.strategy, *words, *rate])
 
     @property
@@ -69,11 +69,13 @@ def parse_trial(text: str) -> Trial:
     strategy = str(parse_strategy(words[0]))
     options: dict[str, Option] = {}
     lr_factor = 1.0
+    seen: set[str] = set()
     for word in words[1:]:
         name, separator, value = word.partition("=")
         _check_name(text, name, separator)
-        if name in options or (name == LR and lr_factor != 1.0):
+        if name in seen:
             raise bad_value("try", text, f"{name} once")
+        seen.add(name)
         if name == LR:
             lr_factor = _factor(text, value)
         else:
@@ -174,4 +176,7 @@ def trial_of(request: Mapping[str, Any]) -> Trial | None:
 
 
 def _text(value: Option) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

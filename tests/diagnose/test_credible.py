@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.diagnose.findings import Finding
-from paceline.diagnose.verdict import _credible
+from paceline.diagnose.verdict import credible
 
 
 def finding(cause: str, cost: float) -> Finding:
@@ -14,6 +14,6 @@ def finding(cause: str, cost: float) -> Finding:
 
 def test_a_link_that_costs_less_than_waiting_for_processors_is_not_accused() -> None:
     link, rank = finding("slow-link", 0.29), finding("slow-rank", 0.29)
-    assert _credible([link, rank], [finding("not-scheduled", 0.55)]) == [rank]
-    assert _credible([link, rank], [finding("not-scheduled", 0.1)]) == [link, rank]
-    assert _credible([link, rank], []) == [link, rank]
+    assert credible([link, rank], [finding("not-scheduled", 0.55)]) == [rank]
+    assert credible([link, rank], [finding("not-scheduled", 0.1)]) == [link, rank]
+    assert credible([link, rank], []) == [link, rank]

@@ -115,7 +115,7 @@ class Nvml:
 def test_cards_clocks_reasons_and_pcie():
     nvml = Nvml()
     first, second = cards(nvml)
-    assert first.reasons == ("hardware thermal slowdown",)
+    assert first.reasons == ("too hot (hardware)",)
     assert (first.clock_hz, first.max_clock_hz, first.busy) == (345e6, 1980e6, 0.93)
     assert (first.generation, first.max_generation, first.width, first.max_width) == (1, 5, 8, 16)
     assert first.name == "H200"

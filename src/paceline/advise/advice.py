@@ -15,7 +15,7 @@ from paceline.advise.pace import Pace, accumulating, knee_accumulation, loses_be
 from paceline.advise.plan import HARMFUL, WORTH, stale_words
 from paceline.compare.target import Target
 from paceline.compare.units import duration, share
-from paceline.strategies import Backup, parse_strategy
+from paceline.strategies import Backup, is_joint, parse_strategy
 from paceline.trials import Trial
 
 TIE, LARGEST_TIE = 0.05, 0.10
@@ -198,7 +198,7 @@ def _about_old_gradients(pace: Pace, rows: Sequence[Summary]) -> str:
 
 
 def _is_stale(row: Summary) -> bool:
-    return row.candidate.trial.strategy.startswith(("async", "ssp"))
+    return not is_joint(parse_strategy(row.candidate.trial.strategy))
 
 
 def _about_accumulation(pace: Pace) -> str:

@@ -10,15 +10,14 @@ from math import isfinite
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from paceline.advise.advice import Advice
 from paceline.advise.outcomes import Candidate, Outcome, Summary
 from paceline.advise.pace import Pace
 from paceline.compare.units import count, duration, ratio
+from paceline.terminal import as_text
 
-WIDTH = 100
 SCHEMA = 1
 NOTHING = "–"
 COLUMNS = ("to target", "samples", "throughput", "seeds", "loss against sync's")
@@ -95,21 +94,18 @@ def _table(rows: Sequence[Summary], pace: Pace) -> str:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(str(row.candidate), *_cells(row, pace))
-    console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+    return as_text(table)
 
 
 def _cells(row: Summary, pace: Pace) -> list[str]:
     spread = f" ± {duration(row.spread_s)}" if row.spread_s and row.usable else ""
-    sync_like = pace.batches_per_s(row.candidate) / pace.batches_per_s(
+    speed_up = pace.batches_per_s(row.candidate) / pace.batches_per_s(
         Candidate(trial=row.candidate.trial, workers=1)
     )
     return [
         f"{duration(row.time_s)}{spread}" if row.usable else "not reached",
         count(row.samples) if row.usable else NOTHING,
-        ratio(sync_like),
+        ratio(speed_up),
         f"{row.reached} of {row.seeds}",
         NOTHING if row.stability is None else str(row.stability),
     ]

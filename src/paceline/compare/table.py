@@ -6,26 +6,21 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from paceline.compare.columns import Column, cause_columns, result_columns
 from paceline.compare.rows import Row, remarks
 from paceline.compare.target import Target
+from paceline.terminal import WIDTH, as_text
 
-WIDTH = 100
 GAP = 2
 
 
 def render(rows: Sequence[Row], target: Target | None = None) -> str:
     """The comparison: results, their causes, and what must not be overlooked."""
     tables = [result_columns(rows, target), cause_columns()]
-    console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        for columns in tables:
-            console.print(*[_table(rows, group) for group in _fitting(rows, columns)], sep="\n")
-    lines = [line.rstrip() for line in captured.get().splitlines()]
-    return "\n".join([*lines, *_below(rows, target)]).strip("\n")
+    drawn = [_table(rows, group) for columns in tables for group in _fitting(rows, columns)]
+    return "\n".join([as_text(*drawn), "", *_below(rows, target)]).strip("\n")
 
 
 def _below(rows: Sequence[Row], target: Target | None) -> list[str]:

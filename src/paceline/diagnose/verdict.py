@@ -45,7 +45,7 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     findings = with_clocks(run, findings)
     findings += [*server, *about_threads(run), *about_loss(run)]
     starved = [] if thin else about_processor(run, found)
-    findings = _credible(findings, starved)
+    findings = credible(findings, starved)
     findings, starved = (findings, starved) if findings else (starved, [])
     diagnosis = concluded(str(run.directory), found, findings, thin, questions)
     remarks = [one.sentence for one in starved]
@@ -53,7 +53,7 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     return replace(diagnosis, remarks=(*diagnosis.remarks, *remarks))
 
 
-def _credible(findings: Sequence[Finding], starved: Sequence[Finding]) -> list[Finding]:
+def credible(findings: Sequence[Finding], starved: Sequence[Finding]) -> list[Finding]:
     """Without links that cost less than the waiting for processors: a starved server looks like one."""
     least = max((one.cost for one in starved), default=0.0)
     return [one for one in findings if one.cause != "slow-link" or one.cost > least]

@@ -8,15 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-HARMFUL = {
-    0x04: "software power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""Bits of nvmlClocksEventReason*; idle (1), clocks set by somebody (2), sync boost (16) and display (256)
-are no fault."""
+from paceline.nvml import faults
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,5 +61,5 @@ def _card(nvml: Any, index: int) -> Card:
         width=ask("CurrPcieLinkWidth"),
         max_width=ask("MaxPcieLinkWidth"),
         busy=0.0 if utilisation is None else utilisation.gpu / 100,
-        reasons=tuple(text for bit, text in HARMFUL.items() if bits & bit),
+        reasons=faults(bits),
     )

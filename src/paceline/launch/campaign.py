@@ -17,12 +17,11 @@ from paceline.compare.rows import Row, check_seeds, with_speed_up, with_stabilit
 from paceline.compare.target import Target
 from paceline.errors import UsageError, bad_value
 from paceline.launch.request import RunRequest, checked, core_count
-from paceline.launch.summary import RunResult
+from paceline.launch.summary import FIRST_SIGNAL_EXIT, RunResult
 from paceline.runs import Run, rank_files, read_run
 from paceline.trials import Trial, as_file_name, parse_trial
 
 ONE_WORKER = "1 worker"
-FIRST_SIGNAL_EXIT = 128
 LOG_LINES_SHOWN = 15
 
 

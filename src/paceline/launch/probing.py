@@ -17,14 +17,13 @@ from typing import TextIO
 from paceline.advise.outcomes import Candidate, Outcome, outcome_of
 from paceline.errors import UsageError
 from paceline.launch.request import RunRequest, checked, core_count
-from paceline.launch.summary import RunResult
+from paceline.launch.summary import FIRST_SIGNAL_EXIT, RunResult
 from paceline.runs import Run, rank_files, read_run
 from paceline.trials import as_file_name
 
 Execute = Callable[[RunRequest, TextIO], RunResult]
 Tell = Callable[[str], None]
 DONE = "probe.json"
-FIRST_SIGNAL_EXIT = 128
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

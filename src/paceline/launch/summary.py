@@ -20,6 +20,8 @@ from paceline.launch.request import RunRequest, core_count
 
 FORMAT_VERSION = 1
 FILE_NAME = "run.json"
+FIRST_SIGNAL_EXIT = 128
+"""From here on an exit code says that a signal ended the run (Ctrl-C: 130)."""
 _PACKAGES = ("paceline", "torch", "numpy")
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from paceline.compare.units import duration, size
@@ -16,9 +15,9 @@ from paceline.measure.result import Link, Measurement
 from paceline.measure.sentences import Judged
 from paceline.measure.steps import StepModel
 from paceline.measure.sweep import winners
+from paceline.terminal import as_text
 
 SCHEMA = 1
-WIDTH = 100
 MOST_SHOWN = 12
 """Ranks whose matrix fits a terminal."""
 
@@ -57,14 +56,10 @@ def _tables(measured: Measurement) -> Iterator[Table]:
 
 
 def _drawn(tables: Iterator[Table]) -> list[str]:
-    console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
     drawn = []
     for table in tables:
         title, table.title = str(table.title), None  # rich would wrap it to the table's width
-        with console.capture() as captured:
-            console.print(table)
-        lines = captured.get().strip("\n").splitlines()
-        drawn.append("\n".join([title, *(line.rstrip() for line in lines)]))
+        drawn.append(f"{title}\n{as_text(table)}")
     return drawn
 
 

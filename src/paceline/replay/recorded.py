@@ -9,11 +9,10 @@ from typing import Any
 
 from paceline.errors import UsageError, bad_value
 from paceline.launch.request import RunRequest
-from paceline.launch.summary import FILE_NAME
+from paceline.launch.summary import FILE_NAME, FIRST_SIGNAL_EXIT
 from paceline.replay.record import SERVER_FILE, records_of
 from paceline.runs import Run, rank_files, read_run
 
-INTERRUPTED = 128
 STOPPED = 3
 _LEFT_OUT = {"emulate", "virtual"}
 """When a step ends is the record's to say."""
@@ -38,7 +37,7 @@ class Recorded:
     @property
     def is_torn(self) -> bool:
         """Whether the record breaks off somewhere, rather than end with the run's own end."""
-        if self.exit_code is None or self.exit_code >= INTERRUPTED:
+        if self.exit_code is None or self.exit_code >= FIRST_SIGNAL_EXIT:
             return True
         halts = records_of(self.directory / SERVER_FILE, "halt")
         return self.exit_code == STOPPED and next(halts, None) is None

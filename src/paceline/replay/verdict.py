@@ -11,9 +11,9 @@ from typing import Any
 from paceline import checkpoints, trace
 from paceline.encounters import Differs
 from paceline.errors import UsageError
-from paceline.launch.summary import RunResult
+from paceline.launch.summary import FIRST_SIGNAL_EXIT, RunResult
 from paceline.replay.record import SERVER_FILE, records_of
-from paceline.replay.recorded import INTERRUPTED, Recorded
+from paceline.replay.recorded import Recorded
 from paceline.replay.standing import Standing, standings
 from paceline.runs import rank_files, read_run
 
@@ -58,7 +58,7 @@ def judge(before: Recorded, result: RunResult, until: int | None) -> Replayed:
         sentence = (
             f"the replay differs from the record at {differs}{also_differing(differs, result.out)}"
         )
-    elif result.exit_code >= INTERRUPTED:
+    elif result.exit_code >= FIRST_SIGNAL_EXIT:
         code, sentence = result.exit_code, f"stopped after {_count(updates)}, all as recorded"
     elif until is not None and _version(result.out) == until:
         return _stopped_at(until, before, result.out, updates)

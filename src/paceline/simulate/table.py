@@ -9,12 +9,12 @@ from statistics import mean
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from paceline.compare.units import count, duration, share
 from paceline.simulate.predict import Prediction
 from paceline.simulate.scenes import Scene
+from paceline.terminal import as_text
 
 WIDTH = 110
 SCHEMA = 1
@@ -41,15 +41,12 @@ class Result:
 
 def render(results: Sequence[Result]) -> str:
     """The table."""
-    console = Console(width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in head(results):
         table.add_column(name, justify="left" if name in ("late", "strategy") else "right")
     for cells in body(results):
         table.add_row(*cells)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+    return as_text(table, width=WIDTH)
 
 
 def head(results: Sequence[Result]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from paceline.nvml import reasons
 from paceline.recorder import Recorder
 from paceline.trace import Clocks
 
@@ -24,12 +25,6 @@ MAX_CORES = 16
 """Of which the clock is read: those of many more are not different enough to pay for."""
 CPUS = Path("/sys/devices/system/cpu")
 KILOHERTZ, MEGAHERTZ = 1e3, 1e6
-REASONS = {
-    0x002: "clocks set by an application", 0x004: "power limit", 0x008: "hardware slowdown",
-    0x010: "sync boost", 0x020: "too hot (driver)", 0x040: "too hot (hardware)",
-    0x080: "power brake", 0x100: "clocks set for a display",
-}  # fmt: skip
-"""NVML's nvmlClocksEventReasons; 0x1 is an idle card, which is no reason to worry."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +117,7 @@ def nvidia_source(nvml: Any, uuid: str, device: str) -> Source | None:
             device=device,
             hz=MEGAHERTZ * nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             top_hz=MEGAHERTZ * nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
-            reasons=tuple(word for bit, word in REASONS.items() if bits & bit),
+            reasons=reasons(bits),
         )
 
     return read
