@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -61,6 +63,18 @@ def test_a_replay_has_the_order_and_the_bits_of_the_record(play: Play, place: Pa
 def test_a_worker_that_kills_itself_again_is_waited_for_if_it_does_so_late(place: Path) -> None:
     before = perform(KILLED, place / "a")
     assert_equal(before, perform(KILLED, place / "b", again=before))
+
+
+def test_a_worker_that_has_just_killed_itself_need_not_be_ended(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        raise ProcessLookupError
+
+    before = perform(KILLED, place / "a")
+    monkeypatch.setattr("replay.cast._kill", too_late)
+    assert_equal(before, perform(replace(KILLED, killed=None), place / "b", again=before))
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ first difference stops everyone, with a sentence. Knows no tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from paceline.encounters import Differs, Encounter, Failure, Meeting
@@ -151,7 +152,8 @@ class RecordedOrder:
             self._host.bury(member)
         elif rank not in self._ended:
             self._ended.add(rank)
-            self._end_process(self._host.group.members[rank].pid)
+            with suppress(ProcessLookupError):  # it ended itself a moment ago, and will be missed
+                self._end_process(self._host.group.members[rank].pid)
 
     # ----------------------------------------------------------------------- what is being served
 
