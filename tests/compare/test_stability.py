@@ -42,7 +42,7 @@ def test_a_loss_above_twice_syncs_has_diverged():
 
 def test_a_training_loss_near_0_is_not_called_diverged_for_being_a_multiple_of_syncs():
     own = [falling(name="", scale=2.5, seed=0)]
-    assert word(own, [falling(name="", seed=0)]) == "SMOOTH"
+    assert str(judged(own, [falling(name="", seed=0)])) == "SMOOTH"
 
 
 def test_a_loss_that_is_not_finite_has_diverged():

@@ -75,7 +75,9 @@ class Stability:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.word} {self.ratio:.2f}" if isfinite(self.ratio) else self.word
+        """The ratio is said where it was judged."""
+        judged_by_ratio = bool(self.name) and isfinite(self.ratio)
+        return f"{self.word} {self.ratio:.2f}" if judged_by_ratio else self.word
 
 
 def shape_of(
