@@ -94,6 +94,15 @@ def test_transient_ssp_where_async_pays_for_its_old_gradients():
     assert not any("lr=" in name for name in tried(outcomes)), "slower is not harmed"
 
 
+def test_backup_is_judged_by_rounds_for_a_smaller_round_needs_fewer_samples():
+    def behaviour(one):
+        return {"samples": {"sync": 4000.0, "backup:1": 3000.0}.get(one.trial.strategy, 6000.0)}
+
+    advice, outcomes = advised("transient", behaviour)
+    assert "backup:1" in tried(outcomes), "no more samples a second than sync, but a third more rounds"
+    assert str(advice.choice) == "backup:1"
+
+
 @pytest.mark.parametrize("samples", [4000.0, 5000.0, 9000.0])
 def test_persistent_never_ssp(samples):
     def behaviour(one):

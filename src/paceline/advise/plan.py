@@ -1,7 +1,9 @@
 """What to probe next, given what is known. Sync and one worker first; nothing is called harmful untried.
 
 A strategy is probed if the simulation says that it would be faster than sync by ``WORTH``: what cannot be
-faster is not worth its old gradients or its lost batches, and the reasons say so.
+faster is not worth its old gradients or its lost batches, and the reasons say so. Faster in what it needs
+no less of than sync, at best: samples, where each push is a part of an update; updates, for backup, whose
+smaller rounds are batches that need fewer samples.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ def _backup(pace: Pace, workers: int) -> list[str]:
     if spares >= workers:
         return []
     word = f"backup:{spares}"
-    return [word] if pace.gain(Trial(strategy=word)) >= WORTH else []
+    rounds_gain = pace.gain(Trial(strategy=word)) * workers / (workers - spares)
+    return [word] if rounds_gain >= WORTH else []
 
 
 def stale_words(pace: Pace) -> list[str]:
