@@ -99,7 +99,9 @@ def test_backup_is_judged_by_rounds_for_a_smaller_round_needs_fewer_samples():
         return {"samples": {"sync": 4000.0, "backup:1": 3000.0}.get(one.trial.strategy, 6000.0)}
 
     advice, outcomes = advised("transient", behaviour)
-    assert "backup:1" in tried(outcomes), "no more samples a second than sync, but a third more rounds"
+    assert "backup:1" in tried(outcomes), (
+        "no more samples a second than sync, but a third more rounds"
+    )
     assert str(advice.choice) == "backup:1"
 
 

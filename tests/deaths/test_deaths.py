@@ -127,7 +127,8 @@ def test_a_killed_server_stops_every_worker_within_10_seconds(
     assert "server" in result.stderr
 
 
-@pytest.mark.parametrize("strategy", ["ssp:3", pytest.param("async", marks=pytest.mark.full)])
+@pytest.mark.full  # the quick one is evicted and continues: test_a_stopped_worker_that_continues_later
+@pytest.mark.parametrize("strategy", ["ssp:3", "async"])
 def test_a_stopped_worker_is_evicted_and_the_others_go_on(tmp_path: Path, strategy: str) -> None:
     result, _, finished = struck(tmp_path, strategy, "--point", "forward", "--method", "stop")
     assert finished == [0, 1, 3], result.stderr[-3000:]

@@ -12,8 +12,8 @@ from scenarios_names import NAMES
 from support.runs import run_script
 
 SCRIPT = Path(__file__).parent / "scenarios.py"
-SETTINGS = [("sync:server", 2), ("sync:allreduce", 2), ("async", 3), ("ssp:1", 2)]
-FULL = [("sync:allreduce", 3), ("sync:server", 3), ("backup:1", 3)]
+SETTINGS = [("sync:server", 2), ("sync:allreduce", 2), ("async", 3)]
+FULL = [("ssp:1", 2), ("sync:allreduce", 3), ("sync:server", 3), ("backup:1", 3)]
 JOINT = ("sync:server", "sync:allreduce", "backup:1")
 
 Results = dict[str, list[dict[str, Any]]]
