@@ -13,6 +13,7 @@ from paceline.diagnose.measured import Floats, Measured
 from paceline.diagnose.pace import saving
 from paceline.runs import Run
 
+NOT_SCHEDULED = "not-scheduled"
 NOTABLE = 0.1
 """A tenth of a worker's time. Every machine has other things to do now and then."""
 ALONE = 0.25
@@ -31,7 +32,7 @@ def about_processor(run: Run, found: Measured) -> list[Finding]:
     who = f"Rank {named[0]} was" if named else "The workers were"
     return [
         Finding(
-            cause="not-scheduled", ranks=named, cost=cost, severity=severity_of(cost),
+            cause=NOT_SCHEDULED, ranks=named, cost=cost, severity=severity_of(cost),
             sentence=f"{who} not given the processor: ready to run, but waiting for a core for "
             f"{share(float(parts.max()))} of the time. It costs {share(cost)} of the time.",
             evidence=(_shares(found, parts), *_crowd(run)),

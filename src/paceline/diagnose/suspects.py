@@ -5,36 +5,27 @@ Three things must come together before a worker is named, so that noise accuses 
 * **effect**: its own work takes a tenth longer than the others' (mean excess over their median), and
   twice as much longer as the typical worker's does;
 * **cost**: without its excess the run would be shorter (:mod:`.pace`);
-* **significance**. Where workers go in rounds: of the costly rounds it was the last far more often than
-  Binomial(K, 1/N) allows (Bonferroni over workers and tests). Costly is a round that loses at least half
-  of what the costliest do on average, which make up half (or, a second test, four fifths) of all that is
-  lost: a straggler that is always late and one that hiccups now and then both show, and which rounds
-  these are does not depend on who was last. Elsewhere: of the longest windows of all workers, chosen
-  likewise, more are its own than drawing lots would give it (hypergeometric).
+* **significance**: it is not chance (:mod:`.rarity`; Bonferroni over workers and tests).
 
 What these workers suffer from, and what to do about it, is for others to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.diagnose.chance import (
-    binomial_tail,
-    clustering,
-    hypergeometric_tail,
-    longest_run,
-)
+from paceline.diagnose.chance import clustering, longest_run
 from paceline.diagnose.findings import MINOR_COST
 from paceline.diagnose.measured import BACKWARD, FORWARD, PHASES, Floats, Measured
 from paceline.diagnose.pace import SHORTEST_S, others_s, relieved_s, saving
+from paceline.diagnose.rarity import Rarity, above_the_middle, among_the_costly, costliest
 
 Flags = npt.NDArray[np.bool_]
-Wholes = npt.NDArray[np.int64]
+Count = Callable[[Measured, Floats, int, int], Rarity]
 
 MIN_EXCESS = 0.1
 """Share of the others' time. Equal machines differ by a few per cent, and so do repeated runs."""
@@ -43,7 +34,6 @@ STANDS_OUT = 2.0
 MAX_CHANCE = 0.003
 """Probability, over all workers and tests, that a clean run looks like this: of forty clean runs, in
 nine cases of ten none accuses anybody."""
-COSTLIEST = (0.5, 0.8)
 MOST_OF_IT = 0.8
 """A phase is the cause if it explains that share of the excess (FORMULAS)."""
 ALMOST_ALWAYS, MOSTLY = 0.8, 0.5
@@ -58,11 +48,11 @@ class Suspect:
     """A worker that stands out.
 
     ``longer``: its mean excess over what a window takes the others, as a share of that. ``excess_s``:
-    mean over the windows in which it is slow, ``slow_share`` of all; ``own_s``, ``typical_s``: medians,
-    its and the others'. ``last`` of the ``costly`` windows, expected ``by_chance``; ``chance``: the
-    probability of that. ``phase`` explains ``explained`` of the excess. ``cost``: its part of what is
+    median over the windows in which it is slow, ``slow_share`` of all; ``own_s``, ``typical_s``: medians,
+    its and the others'. ``rarity``: what says that it is not chance, ``chance``: the probability that it
+    is. ``phase`` explains ``explained`` of the excess. ``cost``: its part of what is
     lost by all suspects. ``burst``: first window and length of the longest stretch. ``many``: how
-    many workers stand out together; last is then who is among the ``many`` last.
+    many workers stand out together.
     """
 
     rank: int
@@ -72,9 +62,7 @@ class Suspect:
     own_s: float
     typical_s: float
     slow_share: float
-    last: int
-    costly: int
-    by_chance: float
+    rarity: Rarity
     chance: float
     phase: str
     explained: float
@@ -93,8 +81,9 @@ def suspects(found: Measured) -> list[Suspect]:
     """The workers that stand out in effect, proven or not; the costliest first.
 
     First in their own work as a whole. Where that is hidden by hiccups that hit everybody, or no phase
-    explains it, a phase alone may show who it is: then each phase is looked at, as one more test. All as if
-    a processor had always been free, cost included: that it was not is no worker's fault.
+    explains it, what is always there may show who it is, or a phase alone: then these are looked at, as
+    one more test each. All as if a processor had always been free, cost included: that it was not is no
+    worker's fault.
     """
     if found.workers < 2 or not found.windows:
         return []
@@ -103,10 +92,29 @@ def suspects(found: Measured) -> list[Suspect]:
     if any(one.proven and one.phase != UNEXPLAINED for one in whole):
         return whole
     used = [name for name in PHASES if found.phases[name].any()]
-    by_phase = [_standing_out(found, found.phases[name], len(used), name) for name in used]
-    clear = [one for named in by_phase for one in named if one.proven and one.cost >= MINOR_COST]
+    tests = len(used) + 1
+    usual = _standing_out(found, _without_hiccups(found.own_s), tests, count=above_the_middle)
+    if any(_is_clear(one) and one.phase != UNEXPLAINED for one in usual):
+        return usual
+    by_phase = [_standing_out(found, found.phases[name], tests, name) for name in used]
+    clear = [one for named in by_phase for one in named if _is_clear(one)]
     named = [one for stand_out in by_phase for one in stand_out if one.proven]
-    return sorted(clear, key=lambda one: -one.cost)[:1] or [_in_phase(one, named) for one in whole]
+    if clear:
+        return sorted(clear, key=lambda one: -one.cost)[:1]
+    always = [one for one in usual if one.proven]
+    if always and not any(one.proven for one in whole):
+        return always
+    return [_in_phase(one, named) for one in whole]
+
+
+def _is_clear(suspect: Suspect) -> bool:
+    return suspect.proven and suspect.cost >= MINOR_COST
+
+
+def _without_hiccups(times_s: Floats) -> Floats:
+    """What is always there: no window of a worker counts as longer than half of its own are."""
+    always_s: Floats = np.minimum(times_s, np.median(times_s, axis=0))
+    return always_s
 
 
 def _in_phase(suspect: Suspect, by_phase: Sequence[Suspect]) -> Suspect:
@@ -120,8 +128,14 @@ def _in_phase(suspect: Suspect, by_phase: Sequence[Suspect]) -> Suspect:
     return replace(same[0], cost=suspect.cost)
 
 
-def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "") -> list[Suspect]:
-    """Who stands out in ``times_s``: of all own work, or of ``phase``."""
+def _standing_out(
+    found: Measured,
+    times_s: Floats,
+    tests: int,
+    phase: str = "",
+    count: Count = among_the_costly,
+) -> list[Suspect]:
+    """Who stands out in ``times_s``: of all own work, or of ``phase``; ``count`` says by what chance."""
     over_s = times_s - others_s(times_s, together=found.together)
     excess = over_s.mean(axis=0) / max(float(np.median(found.own_s)), SHORTEST_S)
     usual = max(0.0, float(np.sort(excess)[(found.workers - 1) // 2]))
@@ -136,7 +150,14 @@ def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "")
             found,
             times_s,
             over_s,
-            Accused(column=i, cost=cost * part, tests=tests, phase=phase, many=len(columns)),
+            Accused(
+                column=i,
+                cost=cost * part,
+                phase=phase,
+                many=len(columns),
+                tests=tests,
+                rarity=count(found, times_s, i, len(columns)),
+            ),
         )
         for i, part in zip(columns, parts, strict=True)
     ]
@@ -146,71 +167,64 @@ def _standing_out(found: Measured, times_s: Floats, tests: int, phase: str = "")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accused:
     """Who is looked at: ``phase`` if only that is, ``tests``: how many such looks there are; ``many``:
-    how many workers stand out together, so that the last of a round may be any of them."""
+    how many workers stand out together."""
 
     column: int
     cost: float
     tests: int
     phase: str
     many: int
+    rarity: Rarity
 
 
 def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused) -> Suspect:
     column, own_s = accused.column, found.own_s
     slow = _slow(over_s[:, column], MIN_EXCESS * float(np.median(own_s)))
     pattern = _pattern(slow)
-    counted = np.ones_like(slow) if pattern == "persistent" else slow
-    excess = _excess_by_phase(found, column, counted)
+    always = pattern == "persistent"
+    counted = np.ones_like(slow) if always else slow
+    excess = _excess_by_phase(found, column, counted, always=always)
     phase = accused.phase or _phase(excess)
-    last, costly, by_chance, chance = _chance(found, times_s, column, accused.many)
     rest = np.delete(own_s, column, axis=1)
     return Suspect(
         rank=found.ranks[column], column=column, cost=accused.cost,
         longer=float(over_s[:, column].mean()) / max(float(np.median(rest)), SHORTEST_S),
-        excess_s=float(over_s[slow, column].mean()),
+        excess_s=float(np.median(over_s[slow, column])),
         own_s=float(np.median(own_s[:, column])), typical_s=float(np.median(rest)),
-        slow_share=float(slow.mean()), last=last, costly=costly, by_chance=by_chance,
-        chance=min(1.0, chance * accused.tests), phase=phase, explained=_explained(excess, phase),
+        slow_share=float(slow.mean()), rarity=accused.rarity,
+        chance=min(1.0, accused.rarity.chance * accused.tests), phase=phase,
+        explained=_explained(excess, phase),
         pattern=pattern, burst=longest_run(slow.tolist()),
         many=accused.many,
     )  # fmt: skip
 
 
 def _slow(over_s: Floats, notable_s: float) -> Flags:
-    """In which windows the worker was slow: beyond half of what its costliest windows exceed by.
+    """In which windows the worker was slow: beyond half of what it exceeds by.
 
-    Half of the mean excess of the windows that make up four fifths of it: noise is below, all of
+    That is its usual excess, if it usually has one: then its own hiccups on top say nothing. Else the
+    mean of the windows that make up four fifths of all its excess: noise is below half of that, all of
     what is wrong above, without knowing beforehand how large that is. At least half of ``notable_s``.
     """
-    heavy = over_s[_costliest(np.maximum(over_s, 0.0), MOST_OF_IT)]
-    floor_s = max(0.5 * float(heavy.mean()), 0.5 * notable_s)
+    exceeds_s = float(np.median(over_s))
+    if exceeds_s < notable_s:
+        exceeds_s = float(over_s[costliest(np.maximum(over_s, 0.0), MOST_OF_IT)].mean())
+    floor_s = max(0.5 * exceeds_s, 0.5 * notable_s)
     slow: Flags = over_s >= min(floor_s, float(over_s.max()))
     return slow
 
 
-def _notable(loss_s: Floats, share: float) -> Wholes:
-    """Places of the entries of at least half of what the costliest, which make up ``share``, are on average."""
-    heavy_s = loss_s[_costliest(loss_s, share)]
-    return np.flatnonzero(loss_s >= 0.5 * float(heavy_s.mean()))
-
-
-def _costliest(loss_s: Floats, share: float) -> Wholes:
-    """Places of the fewest entries that make up ``share`` of the sum; at least one."""
-    order = np.argsort(-loss_s, kind="stable")
-    reached = np.cumsum(loss_s[order])
-    count = int(np.searchsorted(reached, share * reached[-1])) + 1
-    return order[:count]
-
-
-def _excess_by_phase(found: Measured, column: int, counted: Flags) -> dict[str, float]:
+def _excess_by_phase(
+    found: Measured, column: int, counted: Flags, *, always: bool
+) -> dict[str, float]:
     """Each phase's mean excess over the others' median, in seconds, over the ``counted`` windows.
 
-    Of a worker that is always slow these are all: its slowest alone are those in which some other
-    phase happened to be long as well.
+    Of a worker that is always slow these are all, without hiccups: its slowest alone are those in which
+    some other phase happened to be long as well.
     """
     excess: dict[str, float] = {}
     for name in PHASES:
-        times_s = found.phases[name]
+        times_s = _without_hiccups(found.phases[name]) if always else found.phases[name]
         over_s = times_s - others_s(times_s, together=found.together)
         excess[name] = float(over_s[counted, column].mean())
     return excess
@@ -238,42 +252,3 @@ def _pattern(slow: Flags) -> str:
     if clustering(flags) <= IN_ONE_PIECE and longest_run(flags)[1] >= SHORTEST_BURST:
         return "bursty"
     return "persistent" if share >= MOSTLY else "transient"
-
-
-def _chance(
-    found: Measured, times_s: Floats, column: int, many: int
-) -> tuple[int, int, float, float]:
-    """(how often it stood out, of how many, how many by chance, probability of that or more).
-
-    Both shares' windows may be the same ones (the one set contains the other): then it is one test.
-    """
-    if found.together:
-        tests = {_late_in_the_round(times_s, column, share, many) for share in COSTLIEST}
-    else:
-        tests = {_among_the_longest(times_s, column, share) for share in COSTLIEST}
-    seen, of, chance = min(tests, key=lambda one: one[2])
-    by_chance = of * (many if found.together else 1) / found.workers
-    return seen, of, by_chance, min(1.0, len(tests) * found.workers * chance)
-
-
-def _late_in_the_round(
-    times_s: Floats, column: int, share: float, many: int
-) -> tuple[int, int, float]:
-    """In how many of the costly rounds it was among the ``many`` last, and late: by half of what the
-    last one was. (Where many are equal, somebody is second to last all the same.)"""
-    workers = times_s.shape[1]
-    usual_s = np.median(times_s, axis=1)
-    loss_s = times_s.max(axis=1) - usual_s
-    costly = _notable(loss_s, share)
-    places = times_s[costly].argsort(axis=1, kind="stable")[:, workers - many :]
-    late = times_s[costly, column] - usual_s[costly] >= 0.5 * loss_s[costly]
-    last = int(((places == column).any(axis=1) & late).sum())
-    return last, len(costly), binomial_tail(last, len(costly), many / workers)
-
-
-def _among_the_longest(times_s: Floats, column: int, share: float) -> tuple[int, int, float]:
-    loss_s = np.maximum(times_s - np.median(times_s), 0.0).ravel()
-    owner = np.tile(np.arange(times_s.shape[1]), len(times_s))
-    longest = _notable(loss_s, share)
-    seen = int((owner[longest] == column).sum())
-    return seen, len(longest), hypergeometric_tail(seen, len(longest), len(times_s), times_s.size)

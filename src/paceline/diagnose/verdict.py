@@ -83,7 +83,7 @@ def concluded(
     return Diagnosis(
         run=name, status=_status(ordered, doubts), findings=tuple(ordered),
         doubts=tuple(doubts), remarks=tuple(_remarks(found)),
-        what_if=tuple(dict.fromkeys([*asked, *usual(found, ordered)])),
+        what_if=tuple({one.change: one for one in (*asked, *usual(found, ordered))}.values()),
     )  # fmt: skip
 
 

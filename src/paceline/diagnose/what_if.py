@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from paceline.diagnose.findings import Finding, WhatIf
 from paceline.diagnose.measured import LINK, Floats, Measured
 from paceline.diagnose.pace import pace_s, relieved_s
+from paceline.diagnose.processor import NOT_SCHEDULED
 from paceline.errors import UsageError, bad_value
 from paceline.strategies import Backup, Strategy, is_joint, parse_strategy
 
@@ -18,17 +19,33 @@ ALLOWED = "rank:R, link:FACTOR, link:R:FACTOR or strategy:WORD, as in rank:2 or 
 
 
 def usual(found: Measured, findings: Sequence[Finding]) -> list[WhatIf]:
-    """Without each worker that was named, and under each strategy."""
+    """Without what was found, and under each strategy."""
     if found.workers < 2 or not found.windows:
         return []
-    named = sorted({rank for one in findings for rank in one.ranks})
-    asked = [f"rank:{rank}" for rank in named]
-    asked += [f"strategy:{word}" for word in ALWAYS if _is_new(found, word)]
-    return [answer(found, text) for text in asked]
+    asked = [f"strategy:{word}" for word in ALWAYS if _is_new(found, word)]
+    return [*_without(findings), *(answer(found, text) for text in asked)]
+
+
+def _without(findings: Sequence[Finding]) -> list[WhatIf]:
+    """What the costs of the findings that name workers come to: no second figure for one thing."""
+    starved = [one for one in findings if one.cause == NOT_SCHEDULED]
+    slow = [one for one in findings if one.ranks and one.cause != NOT_SCHEDULED]
+    ranks = sorted({rank for one in slow for rank in one.ranks})
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    named = [(f"{who} as fast as the others", slow), ("a processor always free", starved)]
+    return [
+        WhatIf(change=change, time=max(0.0, 1.0 - sum(one.cost for one in group)))
+        for change, group in named
+        if group
+    ]
 
 
 def answer(found: Measured, text: str) -> WhatIf:
-    """The answer to one question, worded as in :data:`ALLOWED`. Raises UsageError if it is none."""
+    """The answer to one question, worded as in :data:`ALLOWED`. Raises UsageError if it is none.
+
+    As the costs of findings: as if a processor had always been free.
+    """
+    found = found.as_scheduled()
     if not found.windows or found.workers < 2:
         raise UsageError(
             f"--what-if {text}: there is nothing to compute with. Ask it of a run of several workers "

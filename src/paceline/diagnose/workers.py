@@ -5,6 +5,7 @@ or merely stale. Words what :mod:`.suspects` found; decides nothing about signif
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from paceline.compare.units import duration, share
 from paceline.diagnose.findings import MINOR_COST, Finding, Severity, severity_of
 from paceline.diagnose.measured import BACKWARD, DATA, FORWARD, LINK, OPTIMIZER, SCRIPT, Measured
 from paceline.diagnose.suspects import COMPUTING, MOST_OF_IT, UNEXPLAINED, Suspect
+from paceline.strategies import SSP, Strategy
 
 MIN_EXTRA_LAG = 2.0
 STALE_FACTOR = 2.0
@@ -123,7 +125,7 @@ def _evidence(found: Measured, suspect: Suspect) -> list[str]:
         f"its own work on a window takes {duration(suspect.own_s)}, the others' "
         f"{duration(suspect.typical_s)} (medians of {found.windows} windows); in "
         f"{share(suspect.slow_share)} of them it takes {duration(suspect.excess_s)} longer",
-        _rarity(found, suspect),
+        _rarity(suspect),
     ]
     if suspect.phase != UNEXPLAINED:
         lines.append(f"{suspect.phase} explains {share(suspect.explained)} of the excess")
@@ -137,25 +139,30 @@ def _evidence(found: Measured, suspect: Suspect) -> list[str]:
     return lines
 
 
-def _rarity(found: Measured, suspect: Suspect) -> str:
+def _rarity(suspect: Suspect) -> str:
+    rarity = suspect.rarity
     chance = "p < 1e-6" if suspect.chance < 1e-6 else f"p = {suspect.chance:.2g}"
-    if found.together:
-        last = "the last" if suspect.many == 1 else f"among the {suspect.many} last"
-        return (
-            f"it was {last} in {suspect.last} of the {suspect.costly} costly windows; "
-            f"{suspect.by_chance:.0f} would be chance ({chance})"
-        )
-    return (
-        f"{suspect.last} of the {suspect.costly} longest windows of all workers are its own; "
-        f"{suspect.by_chance:.0f} would be chance ({chance})"
-    )
+    last = "the last" if suspect.many == 1 else f"among the {suspect.many} last"
+    words = {
+        "last": f"it was {last} in {rarity.seen} of the {rarity.of} costly windows",
+        "longest": f"{rarity.seen} of the {rarity.of} longest windows of all workers are its own",
+        "above": f"{rarity.seen} of its {rarity.of} windows are longer than half of the others' are",
+    }
+    return f"{words[rarity.counted]}; {rarity.by_chance:.0f} would be chance ({chance})"
 
 
 def _action(suspect: Suspect, stale: bool, found: Measured) -> str:
     repair = _ACTIONS[suspect.phase].format(rank=suspect.rank)
+    if _is_bounded(found.strategy):
+        return f"{repair} {_CURES['persistent']}" if suspect.pattern == "persistent" else repair
     if stale:
         return f"{repair} Until then a bound (ssp:8) limits how old its gradients get."
     return f"{repair} {_CURES[suspect.pattern]}" if found.together else repair
+
+
+def _is_bounded(strategy: Strategy) -> bool:
+    """Whether a gate already limits how far ahead, and how old, anybody's gradients are."""
+    return isinstance(strategy, SSP) and 0 < strategy.staleness < inf
 
 
 def _uneven(suspect: Suspect, extra: float, evidence: list[str]) -> Finding:
