@@ -37,7 +37,8 @@ Exit codes:
 """
 
 EXIT_FINDING, EXIT_UNDECIDED, EXIT_INTERRUPTED = 1, 3, 130
-ALGORITHMS = "gloo,ring,tree,halving-doubling,hierarchical"
+ALGORITHMS = "gloo,ring,tree,halving-doubling,hierarchical,server"
+SERVER = "server"
 SIZE_BYTES = 100e6
 
 
@@ -50,7 +51,7 @@ SIZE_BYTES = 100e6
 @click.option("--size-bytes", type=click.FloatRange(1), metavar="BYTES",
               help="Of the parameters. [default: the run's, else 100e6]")  # fmt: skip
 @click.option("--algorithms", default=ALGORITHMS, show_default=True, metavar="WORDS",
-              help="All-reduces to sweep; 'none' leaves it out.")  # fmt: skip
+              help="All-reduces to sweep; server: that plane (needs -n); 'none': no sweep.")  # fmt: skip
 @click.option("--per-node", type=click.IntRange(1), help="Ranks of a node, for hierarchical.")
 @click.option("--picture", type=Path, metavar="FILE", help="A heat map: .svg, or .html for both.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
@@ -103,7 +104,8 @@ def _plan(options: dict[str, Any]) -> dict[str, Any]:
     if options["per_node"] is None and per_node == 1:
         words = [word for word in words if word != "hierarchical"]
     check_nodes(workers, per_node)
-    return {"algorithms": tuple(words), "per_node": per_node}
+    options["server"] = SERVER in words and options["workers"] is not None
+    return {"algorithms": tuple(word for word in words if word != SERVER), "per_node": per_node}
 
 
 def _ranks_of_a_node(started_here: int | None, workers: int) -> int:
@@ -150,6 +152,8 @@ def _as_launcher(options: dict[str, Any], plan: dict[str, Any]) -> None:
     click.echo(f"paceline: measuring the links of {options['workers']} ranks", err=True)
     said = said_by_group("paceline.launch.group_member", options["workers"], plan)
     measured, interrupted = _collected(said)
+    if options["server"] and not interrupted:
+        measured, interrupted = _with_server(measured, options["workers"])
     sys.exit(_conclude(options, measured, interrupted))
 
 
@@ -168,6 +172,25 @@ def _collected(said: Iterator[dict[str, Any]]) -> tuple[Measurement, bool]:
     finally:
         _tell("")
     return measured, False
+
+
+def _with_server(measured: Measurement, workers: int) -> tuple[Measurement, bool]:
+    """The same with the server plane's times, if it can be timed, and whether Ctrl-C cut that short."""
+    from dataclasses import replace
+
+    from paceline.errors import PacelineError
+    from paceline.launch.server_sweep import time_server
+
+    _tell("server plane")
+    try:
+        return replace(measured, server=tuple(time_server(workers))), False
+    except PacelineError as error:
+        click.echo(f"paceline: {error}", err=True)
+        return measured, False
+    except KeyboardInterrupt:
+        return replace(measured, complete=False), True
+    finally:
+        _tell("")
 
 
 def _progress(record: dict[str, Any], measured: Measurement) -> str:

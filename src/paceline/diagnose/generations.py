@@ -1,4 +1,4 @@
-"""Which part of a trace is judged: a script may make several Workers one after another.
+"""The parts of a trace under one Worker each: a script may make several one after another.
 
 Each has its own setup, perhaps another strategy, and counts its windows from 0 again.
 """
@@ -17,8 +17,17 @@ def last_generation(run: Run) -> tuple[Run, int]:
     last = min(counts, default=0)
     if last < 2:
         return run, last
-    ranks = tuple(_part(rank, last) for rank in run.ranks if rank.setups)
-    return replace(run, ranks=ranks), last
+    return _under(run, last), last
+
+
+def generations(run: Run) -> list[Run]:
+    """The parts of ``run`` under each of the Workers that every rank has made, in order."""
+    made = min((len(rank.setups) for rank in run.ranks if rank.setups), default=0)
+    return [_under(run, number) for number in range(1, made + 1)]
+
+
+def _under(run: Run, number: int) -> Run:
+    return replace(run, ranks=tuple(_part(rank, number) for rank in run.ranks if rank.setups))
 
 
 def _part(rank: RankTrace, number: int) -> RankTrace:

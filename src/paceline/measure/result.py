@@ -42,7 +42,10 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """``alphas_s`` and ``byte_costs_s`` (seconds a byte): shape (passes, ranks, ranks), one pass each."""
+    """``alphas_s`` and ``byte_costs_s`` (seconds a byte): shape (passes, ranks, ranks), one pass each.
+
+    ``timings``: of all-reduces; ``server``: of the server plane of this host, where that was timed.
+    """
 
     places: tuple[Place, ...] = ()
     links: tuple[Link, ...] = ()
@@ -50,6 +53,7 @@ class Measurement:
     byte_costs_s: Array = field(default_factory=lambda: np.empty((0, 0, 0)))
     timings: tuple[Timing, ...] = ()
     complete: bool = False
+    server: tuple[Timing, ...] = ()
 
     @property
     def ranks(self) -> int:

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from paceline.compare.units import duration, size
+from paceline.measure.planes import USED, which_is_faster
 from paceline.measure.result import Link, Measurement
 from paceline.measure.sentences import Judged
 from paceline.measure.steps import StepModel
@@ -29,6 +30,7 @@ def render(measured: Measurement, judged: Judged, steps: StepModel | None) -> st
     if judged.slow and judged.doubts:
         parts.append("\n".join(["Not judged", *(f"  because {one}" for one in judged.doubts)]))
     parts += _drawn(_tables(measured))
+    parts.append(_planes(measured))
     if steps is not None:
         parts.append(_of_steps(steps))
     parts.append("\n".join(["Note", *(f"  {line}" for line in _notes(measured, judged))]))
@@ -43,6 +45,8 @@ def as_json(measured: Measurement, judged: Judged, steps: StepModel | None, writ
         "links": [asdict(one) for one in measured.links],
         "all_reduce": [asdict(one) for one in measured.timings],
         "steps": None if steps is None else asdict(steps), "written": written,
+        "server_plane": [asdict(one) for one in measured.server],
+        "faster_plane": which_is_faster((*measured.timings, *measured.server)),
     }  # fmt: skip
     return json.dumps(document, indent=2)
 
@@ -53,6 +57,8 @@ def _tables(measured: Measurement) -> Iterator[Table]:
         yield _matrix("latency one way, p50 / p99", measured, _latency)
     if measured.timings:
         yield _sweep(measured)
+    if measured.server:
+        yield _server(measured)
 
 
 def _drawn(tables: Iterator[Table]) -> list[str]:
@@ -91,6 +97,22 @@ def _sweep(measured: Measurement) -> Table:
     return table
 
 
+def _server(measured: Measurement) -> Table:
+    cells = {(one.size_bytes, one.algorithm): duration(one.seconds) for one in measured.timings}
+    table = _table("server plane, push to pull", ["server", USED])
+    for one in measured.server:
+        table.add_row(
+            size(one.size_bytes), duration(one.seconds), cells.get((one.size_bytes, USED), "")
+        )
+    return table
+
+
+def _planes(measured: Measurement) -> str:
+    """From which size on which plane is faster on this host."""
+    sentence = which_is_faster((*measured.timings, *measured.server))
+    return f"Planes\n  {sentence}" if sentence else ""
+
+
 def _table(title: str, columns: Sequence[str]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title)
     table.add_column("", no_wrap=True)
@@ -116,6 +138,11 @@ def _notes(measured: Measurement, judged: Judged) -> Iterator[str]:
     if used:
         yield "most bytes went over " + ", ".join(f"{name} ({host})" for host, name in used)
     yield from judged.remarks
+    if measured.server:
+        yield (
+            "server plane: from a rank's push to its answer, without waiting for others, the server's SGD "
+            "step included, which after an all-reduce every rank has still to do"
+        )
     yield (
         "bandwidth: slope over the lower quartiles of transfers of three sizes (the largest 0.1 s); "
         "latency: half a round trip of 8 bytes, "
