@@ -145,13 +145,17 @@ def _probes(options: dict[str, Any]) -> Probes:
 def _workers(options: dict[str, Any]) -> int:
     from paceline.errors import bad_value
     from paceline.simulate.cluster import ClusterModel
+    from paceline.simulate.left_out import left_out
 
     if options["cluster"] is None:
         return options["workers"] or 4
-    count = ClusterModel.load(options["cluster"]).count
-    workers: int = options["workers"] or count
-    if not 2 <= workers <= count:
-        raise bad_value("workers", workers, f"2 to {count}, which {options['cluster']} describes")
+    model = ClusterModel.load(options["cluster"])
+    workers: int = options["workers"] or model.count
+    if not 2 <= workers <= model.count:
+        allowed = f"2 to {model.count}, which {options['cluster']} describes"
+        raise bad_value("workers", workers, allowed)
+    if absent := left_out(model, workers, str(options["cluster"])):
+        click.echo(f"paceline: {absent}", err=True)
     return workers
 
 

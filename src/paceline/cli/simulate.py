@@ -108,6 +108,7 @@ def _tell(text: str) -> None:
 def _scenes(options: dict[str, Any]) -> list[Scene]:
     from paceline.errors import UsageError
     from paceline.simulate.cluster import ClusterModel
+    from paceline.simulate.left_out import left_out
     from paceline.simulate.scenes import scenes_of
 
     own = ("step_s", "jitter", "late", "hiccups")
@@ -127,6 +128,8 @@ def _scenes(options: dict[str, Any]) -> list[Scene]:
     if options["pattern"] and not cluster and not options["late"]:
         raise UsageError("--pattern says who is late: give --late too, as in --late 2x3.0.")
     model = ClusterModel.load(cluster) if cluster else _described(options, workers)
+    if cluster and workers and (absent := left_out(model, max(workers), str(cluster))):
+        click.echo(f"paceline: {absent}", err=True)
     return list(
         scenes_of(
             model, steps=options["steps"], accumulate=options["accumulate"], workers=workers,

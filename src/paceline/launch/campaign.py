@@ -16,7 +16,7 @@ from paceline.compare.figures import Figures, figures_of
 from paceline.compare.rows import Row, check_seeds, with_speed_up, with_stability
 from paceline.compare.target import Target
 from paceline.errors import UsageError, bad_value
-from paceline.launch.request import RunRequest, checked, core_count
+from paceline.launch.request import RunRequest, checked, core_count, left_out_of
 from paceline.launch.summary import FIRST_SIGNAL_EXIT, RunResult
 from paceline.runs import Run, rank_files, read_run
 from paceline.trials import Trial, as_file_name, parse_trial
@@ -167,6 +167,8 @@ def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -
     cells = list(plan.cells())
     for cell in cells:
         checked(plan.request(cell))
+    if absent := left_out_of(plan.request(max(cells, key=lambda cell: cell.workers))):
+        tell(absent)
     campaign = Campaign()
     try:
         for number, cell in enumerate(cells, start=1):

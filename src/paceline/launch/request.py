@@ -15,6 +15,7 @@ from typing import Any
 from paceline.errors import UsageError, bad_value
 from paceline.recipes import parse_recipe
 from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.left_out import left_out
 from paceline.strategies import Backup, parse_strategy
 
 MAX_WORKERS = 1024
@@ -91,6 +92,14 @@ def checked(request: RunRequest) -> RunRequest:
             f"least one push. Use at most backup:{request.workers - 1}."
         )
     return replace(request, strategy=str(strategy))
+
+
+def left_out_of(request: RunRequest) -> str:
+    """What of the request's cluster takes no part in it, in a sentence; "" if nothing."""
+    cluster = request.emulate or request.virtual
+    if cluster is None:
+        return ""
+    return left_out(ClusterModel.load(cluster), request.workers, str(cluster))
 
 
 def core_count() -> int:

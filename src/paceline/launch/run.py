@@ -29,7 +29,7 @@ from paceline.launch.context import Launch
 from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
 from paceline.launch.output import Console
-from paceline.launch.request import RunRequest, checked, choose_out
+from paceline.launch.request import RunRequest, checked, choose_out, left_out_of
 from paceline.launch.signals import CaughtSignals
 from paceline.launch.summary import (
     RankResult,
@@ -196,6 +196,8 @@ class _Runner:
                 f"{_count(request.threads_each(), 'thread')} each, seed {request.seed}; "
                 f"recording in {_short(self._out)}"
             )
+            if absent := left_out_of(request):
+                self._console.say(absent)
 
     def _say_if_nothing_was_trained(self) -> None:
         if not self._request.quiet and not rank_files(self._out):
