@@ -17,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from harness.bench import Bench
@@ -46,7 +46,7 @@ did not do the same work, or one did not run; 130 after Ctrl-C, which prints wha
 Let nothing else run meanwhile: two busy processes more make every ratio meaningless."""
 
 
-def main() -> int:
+def main(parts: Sequence[ModuleType] = PARTS) -> int:
     args = _arguments()
     console = Console() if sys.stdout.isatty() else Console(width=120, soft_wrap=True)
     stored = load(STORED)
@@ -55,7 +55,7 @@ def main() -> int:
     interrupted = False
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        for row in _measured(args, console):
+        for row in _measured(args, console, parts):
             rows.append(row)
             _say_finished(console, row)
     except KeyboardInterrupt:
@@ -98,7 +98,9 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _measured(args: argparse.Namespace, console: Console) -> Iterator[Row]:
+def _measured(
+    args: argparse.Namespace, console: Console, parts: Sequence[ModuleType]
+) -> Iterator[Row]:
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as name,
         console.status("starting") as status,
@@ -110,7 +112,7 @@ def _measured(args: argparse.Namespace, console: Console) -> Iterator[Row]:
             directory=Path(name),
             say=_sayer(status.update),
         )
-        for part in PARTS:
+        for part in parts:
             yield from part.measure(bench)
 
 

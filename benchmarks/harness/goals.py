@@ -53,6 +53,8 @@ GOALS: dict[str, Goal] = {
     "growth async N=2..8": Goal(limit=1.15),
     "trace": Goal(limit=0.01),
     "numbers N=2 health=10 clip": Goal(limit=0.03),
+    "wire N=2 dense": Goal(limit=1.03),
+    "wire N=4 dense": Goal(limit=1.03),
     "simulate recurrence": Goal(limit=5e6, at_least=True),
     "simulate driver": Goal(limit=150_000, at_least=True),
     "simulate memory": Goal(limit=2e9),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from prediction.namespaces import PORT, Host
 
 from paceline.launch.allocator import allocator_environment
 
@@ -68,12 +69,25 @@ def paceline_run(
 def torch_group(script: str, *arguments: str, workers: int) -> Launch:
     """``workers`` processes with torch.distributed's environment, as torchrun would start them."""
     command = [sys.executable, str(SCRIPTS / script), "--line", "{line}", *arguments]
-    shared = {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
-    ranked = [{**shared, "RANK": str(rank)} for rank in range(workers)]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
     return Launch(
         name=f"{script} on {workers}",
         workers=workers,
-        commands=[(command, environment) for environment in ranked],
+        commands=[(command, one) for one in _ranked(workers, shared)],
+    )
+
+
+def on_hosts(script: str, *arguments: str, places: Sequence[Host]) -> Launch:
+    """The same with a process on each of these hosts."""
+    command = [sys.executable, str(SCRIPTS / script), "--line", "{line}", *arguments]
+    shared = {
+        "MASTER_ADDR": places[0].address, "MASTER_PORT": _free_port(), "GLOO_SOCKET_IFNAME": PORT,
+    }  # fmt: skip
+    ranked = _ranked(len(places), shared)
+    return Launch(
+        name=f"{script} on {len(places)} hosts",
+        workers=len(places),
+        commands=[(host.command(*command), one) for host, one in zip(places, ranked, strict=True)],
     )
 
 
@@ -242,6 +256,10 @@ def _environment() -> dict[str, str]:
     """What every side gets: ours by ``paceline run`` anyway, the peers in the name of fairness."""
     path = os.pathsep.join([str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**dict.fromkeys(THREADS, "1"), **allocator_environment(), "PYTHONPATH": path}
+
+
+def _ranked(workers: int, shared: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{**shared, "WORLD_SIZE": str(workers), "RANK": str(rank)} for rank in range(workers)]
 
 
 def _free_port() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -12,12 +13,25 @@ import torch
 import torch.distributed as dist
 from harness.models import TASKS, again_and_again
 from harness.serving import Block, Deeds, serve, snapshot
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-HOOKS = {"fp16": default_hooks.fp16_compress_hook}
+Hook = tuple[Any, Callable[..., Any]]
+
+
+def _power_sgd(rank: int) -> Hook:
+    """From the third step on; one bucket, for with several it hangs over gloo (FAULTS of DDP's hook)."""
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+    return state, powerSGD_hook.powerSGD_hook
+
+
+HOOKS: dict[str, Callable[[], Hook]] = {
+    "fp16": lambda: (None, default_hooks.fp16_compress_hook),
+    "powersgd:4": lambda: _power_sgd(4),
+}
 """The bf16 hook refuses gloo."""
+ONE_BUCKET_MB = 10_000
 
 
 def main() -> None:
@@ -33,9 +47,10 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = int(os.environ["RANK"])
     task = TASKS[args.task]
-    model = DistributedDataParallel(task.build(), gradient_as_bucket_view=True)
+    buckets = {"bucket_cap_mb": ONE_BUCKET_MB} if args.hook == "powersgd:4" else {}
+    model = DistributedDataParallel(task.build(), gradient_as_bucket_view=True, **buckets)
     if args.hook:
-        model.register_comm_hook(None, HOOKS[args.hook])
+        model.register_comm_hook(*HOOKS[args.hook]())
     optimizer = task.optimizer(model, 0.9)
     initial = {name: value.clone() for name, value in model.state_dict().items()}
     loader = task.loader(DistributedSampler(task.data(), shuffle=False))

@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--health", type=int, default=0)
     parser.add_argument("--clip-norm", type=float)
+    parser.add_argument("--strategy", default="sync")
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -28,6 +29,7 @@ def main() -> None:
     worker = paceline.Worker(
         model,
         task.optimizer(model, args.momentum),
+        strategy=args.strategy,
         health=args.health or False,
         clip_norm=args.clip_norm,
     )
