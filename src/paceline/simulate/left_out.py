@@ -22,7 +22,8 @@ def left_out(model: ClusterModel, workers: int, source: str) -> str:
 
 def _named(model: ClusterModel) -> list[int]:
     """Ranks that the file says something of, in order; of a node its first one."""
-    own = [one.rank for one in (*model.stragglers, *model.bursts)]
+    own = [straggler.rank for straggler in model.stragglers]
+    own += [burst.rank for burst in model.bursts]
     if model.network is not None:
         links = model.network.links
         own += [one.first_rank(links.per_node) for one in links.own]
