@@ -88,3 +88,38 @@ def test_a_long_start_is_said_once_and_only_if_nothing_is_recorded(tmp_path):
     (tmp_path / "rank-0.jsonl").touch()
     now_s[0] = 9.0
     assert late() == ""
+
+
+def slowed(tmp_path, windows=120):
+    case = Case(windows=windows, faults=((2, "forward", np.full(windows, 0.05)),), jitter=0.02)
+    return recorded(tmp_path, case)
+
+
+def test_a_run_that_ends_before_the_first_look_has_its_verdict_all_the_same(tmp_path):
+    verdict = LiveVerdict(slowed(tmp_path, 40), shown="runs/x")
+    verdict.close()
+    assert verdict.last().startswith("Rank 2 is slow in forward (persistent). It costs ")
+    assert verdict.last() == "", "once"
+
+
+def test_what_was_said_while_it_ran_is_not_said_again(tmp_path):
+    verdict = LiveVerdict(slowed(tmp_path), shown="runs/x", first_s=0.01)
+    by_s = time.monotonic() + 60
+    while not verdict() and time.monotonic() < by_s:
+        time.sleep(0.05)
+    verdict.close()
+    assert verdict.last() == ""
+
+
+@pytest.mark.parametrize("windows", [15, 40])
+def test_at_the_end_of_a_run_that_is_well_or_too_short_nothing_is_said(tmp_path, windows):
+    verdict = LiveVerdict(recorded(tmp_path, Case(windows=windows)), shown="runs/x")
+    verdict.close()
+    assert verdict.last() == ""
+
+
+def test_the_end_of_a_run_does_not_wait_for_a_verdict_on_a_huge_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr("paceline.launch.asides.MOST_AT_END_BYTES", 1000)
+    verdict = LiveVerdict(slowed(tmp_path), shown="runs/x")
+    verdict.close()
+    assert verdict.last() == ""

@@ -31,7 +31,10 @@ def result_columns(rows: Sequence[Row], target: Target | None) -> list[Column]:
     """What one gets: how fast, how good, how large."""
     return [
         _number(
-            "time", "first window's start to the end of the last pass", "wall_s", units.duration
+            "time",
+            "training alone: first window's start to the end of the last pass",
+            "wall_s",
+            units.duration,
         ),
         _number("samples/s", "samples in applied updates per second", "samples_per_s", units.count),
         _number("speed-up", "against one worker, for equal samples", "speed_up", units.ratio),

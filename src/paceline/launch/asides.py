@@ -1,4 +1,5 @@
-"""What a launcher may say on its own while a run goes on: that starting takes long, and what is wrong.
+"""What a launcher may say on its own while a run goes on, or at its end: that starting takes long, and
+what is wrong.
 
 An aside is asked a few times a second and answers with a sentence when it has one, and that once.
 The verdict's thread works at the lowest priority and spends less than a hundredth of a core. Knows
@@ -20,7 +21,7 @@ from paceline.errors import UsageError
 from paceline.runs import rank_files
 
 if TYPE_CHECKING:
-    from paceline.diagnose.findings import Diagnosis
+    from paceline.diagnose.findings import Diagnosis, Finding
 
 Aside = Callable[[], str]
 LONG_START_S = 3.0
@@ -30,6 +31,8 @@ GROWTH = 1.5
 MAX_SHARE = 0.008
 """Of a core, to be spent on looking."""
 LOWEST_PRIORITY = 19
+LEAST_AT_END, MOST_AT_END_BYTES = 20, 20e6
+"""Windows of a worker below which nothing can be said; and what takes longer to judge than a user waits."""
 
 
 def slow_start(directory: Path, clock_s: Callable[[], float]) -> Aside:
@@ -58,11 +61,29 @@ class Certainty:
 
     def feed(self, diagnosis: Diagnosis) -> str:
         """The sentence, as soon as it is certain; else ""."""
-        first = next((one for one in diagnosis.findings if one.severity != "info"), None)
+        first = _first(diagnosis)
         found = None if first is None else (first.cause, first.ranks)
         certain = first is not None and found == self._before
         self._before = found
         return first.sentence if certain and first is not None else ""
+
+
+def _first(diagnosis: Diagnosis) -> Finding | None:
+    """The costliest finding that is worth interrupting for."""
+    return next((one for one in diagnosis.findings if one.severity != "info"), None)
+
+
+def _worth_saying(diagnosis: Diagnosis) -> str:
+    first = _first(diagnosis)
+    return "" if first is None else first.sentence
+
+
+def _worth_a_look(directory: Path) -> bool:
+    """Whether there may be enough to judge, and not too much for the end of a run."""
+    files = [path for _, path in rank_files(directory)]
+    if not files or sum(path.stat().st_size for path in files) > MOST_AT_END_BYTES:
+        return False
+    return max(path.read_bytes().count(b'["step"') for path in files) >= LEAST_AT_END
 
 
 def next_pause_s(pause_s: float, spent_s: float) -> float:
@@ -71,7 +92,8 @@ def next_pause_s(pause_s: float, spent_s: float) -> float:
 
 
 class LiveVerdict:
-    """An aside: diagnoses the run in ``directory`` now and then, in a thread. Close it at the end.
+    """An aside: diagnoses the run in ``directory`` now and then, in a thread. Close it at the end, when
+    :meth:`last` may have something to say that a short run was over too soon for.
 
     ``shown``: the directory as people are to type it. ``first_s``: when to look first.
     """
@@ -81,6 +103,7 @@ class LiveVerdict:
         self._shown = shown
         self._first_s = first_s
         self._said: SimpleQueue[str] = SimpleQueue()
+        self._has_spoken = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="paceline-verdict", daemon=True)
         self._thread.start()
@@ -88,9 +111,21 @@ class LiveVerdict:
     def __call__(self) -> str:
         """What there is to say now."""
         try:
-            return f"{self._said.get_nowait()} ('paceline diagnose {self._shown}' says more)"
+            return self._worded(self._said.get_nowait())
         except Empty:
             return ""
+
+    def last(self) -> str:
+        """What there is to say now that the run has ended: there is no more to come, so one look is certain."""
+        if (late := self()) or self._has_spoken or not _worth_a_look(self._directory):
+            return late
+        found = _look(self._directory)
+        sentence = "" if found is None else _worth_saying(found)
+        return self._worded(sentence) if sentence else ""
+
+    def _worded(self, sentence: str) -> str:
+        self._has_spoken = True
+        return f"{sentence} ('paceline diagnose {self._shown}' says more)"
 
     def close(self) -> None:
         """No more looks. One that is under way is left to itself: it only reads."""

@@ -209,7 +209,7 @@ def _summary(result: CellResult, plan: Plan) -> str:
     if result.figures is None:
         return "\n".join(filter(None, [result.failure, result.log_tail]))
     whose = "" if plan.virtual is None else " of the cluster's time"
-    return f"{result.figures.wall_s:.1f} s{whose}, {result.figures.samples_per_s:,.0f} samples/s"
+    return f"{result.figures.wall_s:.1f} s{whose} training, {result.figures.samples_per_s:,.0f} samples/s"
 
 
 def _row(label: str, results: Sequence[CellResult]) -> Row:

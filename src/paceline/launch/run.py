@@ -78,6 +78,7 @@ class _Runner:
         self._request = request
         self._out = out
         self._console = console
+        self._verdict: LiveVerdict | None = None
 
     def run(self) -> RunResult:
         started_s = time.monotonic()
@@ -93,6 +94,8 @@ class _Runner:
         ends = _with_clocks(self._ends(supervisor, outcome), self._out / "server.jsonl")
         verdict = judge(ends, caught=signals.first, server_end=supervisor.server_end)
         wall_s = time.monotonic() - started_s
+        if verdict.exit_code == 0 and self._verdict and (found := self._verdict.last()):
+            self._console.say(found)
         self._conclude(verdict.exit_code, f"{verdict.sentence} ({_took(wall_s, outcome)})")
         if verdict.exit_code == 0:
             self._say_if_nothing_was_trained()
@@ -155,9 +158,9 @@ class _Runner:
             return
         supervisor.ask(slow_start(self._out, time.monotonic))
         if request.workers > 1:
-            verdict = LiveVerdict(self._out, shown=_short(self._out))
-            stack.callback(verdict.close)
-            supervisor.ask(verdict)
+            self._verdict = LiveVerdict(self._out, shown=_short(self._out))
+            stack.callback(self._verdict.close)
+            supervisor.ask(self._verdict)
 
     def _start_workers(
         self, supervisor: Supervisor, server: ServerProcess | None
@@ -260,9 +263,12 @@ def _rank_result(end: WorkerEnd) -> RankResult:
 
 
 def _took(wall_s: float, outcome: virtual.Outcome | None) -> str:
-    """For people: real time, and before it the simulated one if there is any."""
+    """For people: real time, and before it the simulated one if there is any.
+
+    A report's time is shorter: it is of training alone.
+    """
     simulated = "" if outcome is None else f"{outcome.time_s:,.1f} s of the cluster's time in "
-    return f"{simulated}{wall_s:.1f} s"
+    return f"{simulated}{wall_s:.1f} s, starting and ending included"
 
 
 def _count(number: int, what: str) -> str:
