@@ -45,7 +45,8 @@ class RankTrace:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """A run as recorded. ``decisions``: the policy's facts and orders in the coordinator's serial
-    order, empty where no server decided. ``summary``: ``run.json``, empty until the run has ended.
+    order, empty where no server decided. ``summary``: ``run.json``, empty if there is none or if it is
+    damaged; then ``missing`` says so in a sentence. The records are worth reading without it.
     """
 
     directory: Path
@@ -53,6 +54,7 @@ class Run:
     decisions: tuple[Any, ...]
     server_notes: tuple[trace.Note, ...]
     summary: Mapping[str, Any]
+    missing: str = ""
 
     @property
     def name(self) -> str:
@@ -112,9 +114,10 @@ def read_workers(directory: Path | str) -> Run:
     ranks = tuple(_rank_trace(rank, read_records(path)) for rank, path in files)
     if all(rank.setup is None for rank in ranks):
         raise UsageError(f"{directory}: the run has recorded nothing yet; try again in a moment.")
+    summary, missing = read_summary(directory / "run.json")
     return Run(
-        directory=directory, ranks=ranks, decisions=(), server_notes=(),
-        summary=_summary(directory / "run.json"),
+        directory=directory, ranks=ranks, decisions=(), server_notes=(), summary=summary,
+        missing=missing,
     )  # fmt: skip
 
 
@@ -135,18 +138,23 @@ def rank_files(directory: Path) -> list[tuple[int, Path]]:
 
 
 def read_records(path: Path) -> list[trace.Record]:
-    """The records of one trace file; a torn last line is ignored (the writer may be at it)."""
+    """The records of one trace file; a torn last line is ignored (the writer may be at it).
+
+    Raises :class:`UsageError` if it cannot be read, or holds something else.
+    """
     records: list[trace.Record] = []
-    with path.open("rb") as lines:
-        try:
+    try:
+        with path.open("rb") as lines:
             for record in trace.decode_lines(lines):
                 _check_version(path, record)
                 records.append(record)
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            if isinstance(error, UsageError):
-                raise
-            where = f"{path}, line {len(records) + 1}"
-            raise UsageError(f"{where}: not a record of a paceline trace ({error}).") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read as a trace: {error.strerror}.") from error
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        where = f"{path}, line {len(records) + 1}"
+        raise UsageError(f"{where}: not a record of a paceline trace ({error}).") from error
     return records
 
 
@@ -180,13 +188,29 @@ def _only(records: Sequence[trace.Record], kind: type[R]) -> tuple[R, ...]:
     return tuple(record for record in records if isinstance(record, kind))
 
 
-def _summary(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        return {}
+def read_summary(path: Path) -> tuple[Mapping[str, Any], str]:
+    """What the launcher wrote into ``path`` (``run.json``), and a sentence if that cannot be read.
+
+    Empty where there is none: another launcher started the run.
+    """
     try:
-        summary: dict[str, Any] = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path}: not JSON ({error}).") from error
-    if not isinstance(summary, dict):
-        raise UsageError(f"{path}: not a run's summary, which is a JSON object.")
-    return summary
+        summary = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}, ""
+    except OSError as error:
+        return {}, _damaged(path, str(error.strerror))
+    except ValueError as error:  # of JSON, or of UTF-8
+        return {}, _damaged(path, f"not JSON: {error}")
+    tables = ("request", "host", "versions")
+    if not isinstance(summary, dict) or not all(
+        isinstance(summary.get(name, {}), dict) for name in tables
+    ):
+        return {}, _damaged(path, "not a run's summary")
+    return summary, ""
+
+
+def _damaged(path: Path, why: str) -> str:
+    return (
+        f"{path} cannot be read ({why}): what was asked for, on which machine, and how it ended "
+        "are not known."
+    )

@@ -62,7 +62,7 @@ def command(
     path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     path.write_text(render_page(read, target=aim), encoding="utf-8")
     rows = rows_of([figures_of(run, aim) for run in read])
-    for remark in remarks(rows, aim):
+    for remark in [*(run.missing for run in read if run.missing), *remarks(rows, aim)]:
         click.echo(f"paceline: {remark}", err=True)
     if as_json:
         click.echo(figures_as_json(rows, aim, report=str(path)))

@@ -179,6 +179,8 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
         if options[name] is not None:
             raise UsageError(f"--{name} and --from cannot work together: a run has no such thing.")
     run = read_run(options["source"])
+    if run.missing:
+        click.echo(f"paceline: {run.missing}", err=True)
     if run.summary.get("request", {}).get("replay"):
         original = run.summary["request"]["replay"]
         raise UsageError(

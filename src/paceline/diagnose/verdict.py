@@ -13,6 +13,7 @@ from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
 from paceline.diagnose.generations import last_generation
 from paceline.diagnose.loss import about_loss
 from paceline.diagnose.measured import Measured, measured
+from paceline.diagnose.origin import with_origin
 from paceline.diagnose.processor import about_processor
 from paceline.diagnose.rounds import about_rounds
 from paceline.diagnose.suspects import suspects
@@ -47,8 +48,10 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     starved = [] if thin else about_processor(run, found)
     findings = credible(findings, starved)
     findings, starved = (findings, starved) if findings else (starved, [])
+    findings = with_origin(run, findings)
     diagnosis = concluded(str(run.directory), found, findings, thin, questions)
-    remarks = [one.sentence for one in starved]
+    remarks = [run.missing] if run.missing else []
+    remarks += [one.sentence for one in starved]
     remarks += [_LAST.format(made=workers_made)] if workers_made > 1 else []
     return replace(diagnosis, remarks=(*diagnosis.remarks, *remarks))
 

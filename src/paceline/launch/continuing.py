@@ -5,12 +5,12 @@ Reads the checkpoint's plain facts only; knows no tensors.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from paceline import checkpoints
 from paceline.errors import UsageError
+from paceline.runs import read_summary
 
 _AS_IT_WAS = (
     "strategy",
@@ -47,9 +47,9 @@ def _script_of(*places: Path) -> dict[str, Any]:
     """The script and its arguments as the run at one of ``places``, or around it, was started."""
     for place in places:
         for directory in (place, *place.resolve().parents[:2]):
-            if (directory / "run.json").is_file():
-                request = json.loads((directory / "run.json").read_text())["request"]
+            summary, _ = read_summary(directory / "run.json")
+            if request := summary.get("request"):
                 return {"script": Path(request["script"]), "args": tuple(request["args"])}
     raise UsageError(
-        f"{places[0]}: no run.json there says which script it was. Give SCRIPT and ARGS."
+        f"{places[0]}: no run.json that can be read there says which script it was. Give SCRIPT and ARGS."
     )

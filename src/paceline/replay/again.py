@@ -42,12 +42,13 @@ def replay(
 def _doubts(before: Recorded, now: dict[str, object], changed_s: float) -> list[str]:
     """Why bits may differ, before they do. ``changed_s``: when the script was, since 1970."""
     doubts = []
-    if changed_s > datetime.fromisoformat(before.summary["started"]).timestamp():
+    started = before.summary.get("started")
+    if started and changed_s > datetime.fromisoformat(started).timestamp():
         doubts.append(
             f"{before.summary['request']['script']} was changed since the run was recorded"
         )
     for what in ("versions", "host"):
-        then = before.summary[what]
+        then = before.summary.get(what, {})
         here = now[what]
         assert isinstance(here, dict)
         doubts += [

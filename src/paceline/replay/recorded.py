@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from paceline.replay.record import SERVER_FILE, records_of
 from paceline.runs import Run, rank_files, read_run
 
 STOPPED = 3
+_NEEDED = ("request", "threads")
 _LEFT_OUT = {"emulate", "virtual"}
 """When a step ends is the record's to say."""
 
@@ -61,13 +61,14 @@ def recorded(directory: Path) -> Recorded:
             f"{directory}: no {FILE_NAME}, so the run was started by another launcher (torchrun, SLURM) "
             "and its command line is not on record. Record it with 'paceline run' to replay it."
         )
-    _check_whole(directory, read_run(directory))
+    run = read_run(directory)
+    _check_whole(directory, run)
     versions = _versions(directory)
     if versions is None:
         raise UsageError(f"{directory}: the run made no update: there is nothing to replay.")
     return Recorded(
         directory=directory.resolve(),
-        summary=json.loads(path.read_text()),
+        summary=dict(run.summary),
         versions=versions,
         generations=max(_generations(file) for _, file in files),
     )
@@ -141,6 +142,8 @@ def _checkpoint(path: str | None) -> Path | None:
 
 def _check_whole(directory: Path, run: Run) -> None:
     """Refuse a directory that was copied in part: what is not on record cannot be kept to."""
+    if run.missing:
+        raise UsageError(f"{run.missing} Without its command line it cannot be run again.")
     server = directory / SERVER_FILE
     joined = {one.rank for one in records_of(server, "join")} or set(range(run.setup.world_size))
     ranks = sorted(joined - {one.rank for one in run.ranks})
@@ -151,6 +154,10 @@ def _check_whole(directory: Path, run: Run) -> None:
         raise UsageError(
             f"{directory}: {', '.join(missing)} not found, so what was recorded there cannot be kept to. "
             "Copy the run's whole directory."
+        )
+    if absent := [name for name in _NEEDED if name not in run.summary]:
+        raise UsageError(
+            f"{directory / FILE_NAME}: {', '.join(absent)} not there, so the run cannot be run again."
         )
 
 

@@ -58,7 +58,7 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
             _table(rows, columns) for columns in (result_columns(rows, target), cause_columns())
         ],
         verdicts=verdicts_of(labelled),
-        remarks=remarks(rows, target),
+        remarks=[*(run.missing for run in runs if run.missing), *remarks(rows, target)],
         seeds=max(len(row.runs) for row in rows),
         curves=[
             loss_chart(labelled),
