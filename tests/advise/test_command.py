@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from paceline.cli.advise import command
+from paceline.launch.claim import claimed
 from paceline.launch.summary import RunResult
 from synthetic_runs import Ring, simulated_run
 
@@ -124,6 +125,7 @@ def test_a_model_that_does_not_fit_needs_one_probe(invoke, runs):
         (("--epochs", "3"), (), "train.py --epochs {epochs}"),
         ((), ("--epochs", "{epochs}"), "needs --epochs"),
         (("--virtual",), (), "--virtual needs a cluster"),
+        (("--only", "async,ssp:3"), (), "only='ssp:3': expected some of accumulate, backup"),
         (
             ("-n", "4", "--target", "f1=0.5", "--seeds", "1"),
             (),
@@ -134,6 +136,33 @@ def test_a_model_that_does_not_fit_needs_one_probe(invoke, runs):
 def test_wrong_values_are_refused_with_the_remedy(invoke, runs, options, args, said):
     done = invoke(*options, args=args)
     assert said in str(done.exception)
+
+
+def test_only_what_is_asked_for_is_probed_beside_the_baselines(invoke, runs):
+    words = ("--for", invoke.cluster, "--seeds", "1", "--target", "accuracy=0.9")
+    done = invoke(*words, "--only", "ssp,backup")
+    assert done.exit_code == 0, done.output
+    kinds = {request.strategy.partition(":")[0] for request in runs.asked}
+    assert kinds in ({"sync", "ssp"}, {"sync", "ssp", "backup"})
+    assert "of at most 9)" in done.stderr
+    assert "By --only not tried: accumulate, async." in done.stdout
+    count = len(runs.asked)
+    invoke(*words)
+    assert {one.strategy for one in runs.asked[count:]} == {"async"}, "what was probed is reused"
+
+
+def test_two_at_once_in_one_directory_and_what_others_wrote_there(invoke, runs):
+    words = ("--for", invoke.cluster, "--seeds", "1", "--target", "accuracy=0.9")
+    with claimed(invoke.out, "advise"):
+        assert "another 'paceline advise'" in str(invoke(*words).exception)
+    assert invoke(*words).exit_code == 0
+    elsewhere = invoke.out.parent / "mine"
+    elsewhere.mkdir()
+    (elsewhere / "report.html").write_text("mine")
+    done = invoke("--out", str(elsewhere), *words)
+    assert "one of 'paceline advise'" in str(done.exception)
+    assert [path.name for path in elsewhere.iterdir()] == ["report.html"]
+    assert (elsewhere / "report.html").read_text() == "mine"
 
 
 def test_epochs_reach_the_script(invoke, runs):

@@ -17,6 +17,7 @@ from paceline.compare.table import WIDTH, render
 from paceline.compare.target import parse_target
 from paceline.errors import UsageError
 from paceline.launch.campaign import Plan, carry_out, sizes_from, trials_from
+from paceline.launch.claim import claimed
 from paceline.launch.summary import RunResult
 from paceline.report.speed_up import speed_up_charts
 from paceline.runs import read_run
@@ -253,3 +254,14 @@ def test_the_compare_command_prints_the_table_and_the_report(tmp_path, plan, mon
 
 def _rows(directories, target=None):
     return rows_of([figures_of(read_run(path), target) for path in directories])
+
+
+def test_an_earlier_comparison_is_never_gone_over_and_two_at_once_are_refused(plan):
+    carry_out(plan, None, pretend, lambda _: None)
+    log = next(plan.out.glob("1-worker*.log"))
+    log.write_text("what was said then")
+    with pytest.raises(UsageError, match="of an earlier comparison"):
+        carry_out(plan, None, pretend, lambda _: None)
+    assert log.read_text() == "what was said then"
+    with claimed(plan.out, "compare"), pytest.raises(UsageError, match="is at work"):
+        carry_out(plan, None, pretend, lambda _: None)

@@ -8,16 +8,19 @@ smaller rounds are batches that need fewer samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from paceline.advise.outcomes import Candidate, Outcome, Summary, summary_of
 from paceline.advise.pace import Pace, accumulating, knee_accumulation, knee_bound
 from paceline.compare.target import Target
+from paceline.errors import bad_value
 from paceline.trials import Trial, parse_trial
 
 WORTH = 1.05
 RATES = ("", " lr=0.33x", " lr=0.1x")
 FORMS = ("", " recipe=stable")
+FAMILIES = ("accumulate", "backup", "async", "ssp")
+"""What can be probed beside one worker and sync, which always are."""
 HARMFUL = ("DIVERGED", "OSCILLATES", "WORSE")
 
 
@@ -27,18 +30,44 @@ def baselines(workers: int) -> list[Candidate]:
     return [Candidate(trial=sync, workers=1), Candidate(trial=sync, workers=workers)]
 
 
-def most(workers: int) -> int:
-    """How many candidates there can be at most."""
-    everything = len(RATES) * len(FORMS) * 2
-    return len(baselines(workers)) + everything + 3
+def most(workers: int, families: Collection[str] = FAMILIES) -> int:
+    """How many candidates there can be at most, with the baselines."""
+    each = {"accumulate": 2, "backup": 1, "async": len(RATES) * len(FORMS)}
+    each["ssp"] = each["async"]
+    return len(baselines(workers)) + sum(each[family] for family in families)
+
+
+def family_of(trial: Trial) -> str:
+    """Of which family it is; "sync" for the plain one."""
+    word = trial.strategy.partition(":")[0]
+    return "accumulate" if word == "sync" and "accumulate" in trial.overrides else word
+
+
+def families_from(text: str | None) -> tuple[str, ...]:
+    """``async,ssp`` as families; None: all. Raises UsageError."""
+    words = FAMILIES if text is None else tuple(word.strip() for word in text.split(","))
+    for word in words:
+        if word not in FAMILIES:
+            raise bad_value(
+                "only", word, f"some of {', '.join(FAMILIES)} with commas between",
+                "One worker and sync are always probed; the bound of ssp follows from the cluster.",
+            )  # fmt: skip
+    return words
 
 
 def next_candidates(
-    pace: Pace, outcomes: Sequence[Outcome], target: Target, *, workers: int
+    pace: Pace,
+    outcomes: Sequence[Outcome],
+    target: Target,
+    *,
+    workers: int,
+    families: Collection[str] = FAMILIES,
 ) -> list[Candidate]:
-    """Who is to be probed next, baselines excluded; empty when all is known that is needed."""
+    """Who of these ``families`` is to be probed next, baselines excluded; empty when all is known that is
+    needed."""
     tried = {one.candidate for one in outcomes}
-    wanted = [parse_trial(text) for text in _wanted(pace, outcomes, target, workers)]
+    texts = _wanted(pace, outcomes, target, workers)
+    wanted = [trial for trial in map(parse_trial, texts) if family_of(trial) in families]
     found = [Candidate(trial=trial, workers=workers) for trial in wanted]
     return [one for one in found if one not in tried]
 

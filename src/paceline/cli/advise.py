@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paceline.advise.advice import Advice
     from paceline.advise.pace import Pace
     from paceline.compare.target import Target
@@ -18,6 +20,7 @@ EPILOG = """
 Examples:
   paceline advise --for cluster.toml --target accuracy=0.95 train.py
   paceline advise -n 4 --epochs 10 --seeds 3 train.py --epochs {epochs} --seed {seed}
+  paceline advise --for cluster.toml --only async,ssp --seeds 1 train.py    (fewer probes)
   paceline advise --for cluster.toml --memory 80e9 train.py
 
 \b
@@ -43,6 +46,11 @@ Exit codes:
 @click.option("--epochs", type=click.IntRange(1), help="Replaces {epochs} in ARGS.")
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
+    "--only",
+    metavar="WORDS",
+    help="Fewer probes: some of accumulate,backup,async,ssp. [default: all]",
+)
+@click.option(
     "--target", "aim", metavar="NAME=VALUE", help="[default: what sync reaches at its end]"
 )
 @click.option(
@@ -67,8 +75,15 @@ def command(**options: Any) -> None:
     ssp with lower learning rates and the stable recipe, backup, accumulation. Samples to the target
     come from the probes, the time of a sample from the cluster. The answer may be 'stay with sync'.
     """
-    advice, probes, pace = _advised(options)
-    report = _report(probes)
+    from paceline.compare.target import parse_target
+    from paceline.launch.claim import claimed
+    from paceline.launch.probing import DONE
+
+    target = None if options["aim"] is None else parse_target(options["aim"])
+    probes = _probes(options)
+    with claimed(probes.bench.out, "advise", sign=f"*/{DONE}"):
+        advice, pace = _advised(options, probes, target)
+        report = _report(probes)
     command_line = _next(advice, options)
     if options["as_json"]:
         from paceline.advise.text import as_json
@@ -82,38 +97,50 @@ def command(**options: Any) -> None:
     raise SystemExit(130 if probes.interrupted else int(advice.choice is None))
 
 
-def _advised(options: dict[str, Any]) -> tuple[Advice, Probes, Pace | None]:
+def _advised(
+    options: dict[str, Any], probes: Probes, target: Target | None
+) -> tuple[Advice, Pace | None]:
+    from dataclasses import replace
+
     from paceline.advise.advice import Advice, advise, does_not_fit
     from paceline.advise.outcomes import usual_target
-    from paceline.advise.plan import baselines, next_candidates
-    from paceline.compare.target import parse_target
+    from paceline.advise.plan import baselines, families_from, next_candidates
 
-    target = None if options["aim"] is None else parse_target(options["aim"])
-    probes = _probes(options)
     seeds, workers = options["seeds"], probes.bench.workers
     stopped = Advice(answer="Interrupted: too little is known.", target=target, choice=None)
     alone, sync = baselines(workers)
     if not probes.carry_out([alone], 1):
-        return stopped, probes, None
+        return stopped, None
     unfit = does_not_fit(probes.outcomes[0], options["memory"])
     if unfit is not None:
-        return unfit, probes, None
+        return unfit, None
     if not probes.carry_out([alone, sync], seeds):
-        return stopped, probes, None
+        return stopped, None
     pace = _pace(probes)
     target = target or usual_target(probes.of(sync))
     _check_logged(target, probes)
-    while wanted := next_candidates(pace, probes.outcomes, target, workers=workers):
+    families = families_from(options["only"])
+    while wanted := next_candidates(
+        pace, probes.outcomes, target, workers=workers, families=families
+    ):
         if not probes.carry_out(wanted, seeds):
             break
     own_time = probes.bench.virtual or probes.bench.cluster is None
-    return advise(pace, probes.outcomes, target, own_time=own_time), probes, pace
+    found = advise(pace, probes.outcomes, target, own_time=own_time)
+    return replace(found, reasons=(*found.reasons, *_left_aside(families))), pace
+
+
+def _left_aside(families: Sequence[str]) -> list[str]:
+    from paceline.advise.plan import FAMILIES
+
+    untried = [family for family in FAMILIES if family not in families]
+    return [f"By --only not tried: {', '.join(untried)}."] if untried else []
 
 
 def _probes(options: dict[str, Any]) -> Probes:
     import time
 
-    from paceline.advise.plan import most
+    from paceline.advise.plan import families_from, most
     from paceline.errors import UsageError
     from paceline.launch.probing import Bench, Probes
     from paceline.launch.run import run
@@ -133,7 +160,7 @@ def _probes(options: dict[str, Any]) -> Probes:
         execute=lambda request, log: run(request, stdout=log, stderr=log),
         tell=(lambda _: None) if options["quiet"] else (lambda text: click.echo(text, err=True)),
         clock=time.monotonic,
-        most=most(workers) * options["seeds"],
+        most=most(workers, families_from(options["only"])) * options["seeds"],
     )
     probes.tell(
         f"{2 * options['seeds']} probes first (one worker, sync), then as few as will do, in all at most "

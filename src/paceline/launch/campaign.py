@@ -16,6 +16,7 @@ from paceline.compare.figures import Figures, figures_of
 from paceline.compare.rows import Row, check_seeds, with_speed_up, with_stability
 from paceline.compare.target import Target
 from paceline.errors import UsageError, bad_value
+from paceline.launch.claim import claimed
 from paceline.launch.request import RunRequest, checked, core_count, left_out_of
 from paceline.launch.summary import FIRST_SIGNAL_EXIT, RunResult
 from paceline.runs import Run, rank_files, read_run
@@ -169,6 +170,24 @@ def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -
         checked(plan.request(cell))
     if absent := left_out_of(plan.request(max(cells, key=lambda cell: cell.workers))):
         tell(absent)
+    with claimed(plan.out, "compare"):
+        _check_new(plan, cells)
+        return _carry_out(plan, cells, target, execute, tell)
+
+
+def _check_new(plan: Plan, cells: Sequence[Cell]) -> None:
+    """Refuse to go over the runs of an earlier comparison, logs included."""
+    old = [cell.name for cell in cells if (plan.out / cell.name).exists()]
+    if old:
+        raise bad_value(
+            "out", str(plan.out), "a new or empty directory",
+            f"It has {old[0]} of an earlier comparison; a run is never overwritten.",
+        )  # fmt: skip
+
+
+def _carry_out(
+    plan: Plan, cells: Sequence[Cell], target: Target | None, execute: Execute, tell: Tell
+) -> Campaign:
     campaign = Campaign()
     try:
         for number, cell in enumerate(cells, start=1):
@@ -186,7 +205,6 @@ def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -
 
 
 def _carry_out_cell(plan: Plan, cell: Cell, target: Target | None, execute: Execute) -> CellResult:
-    plan.out.mkdir(parents=True, exist_ok=True)
     log = plan.out / f"{cell.name}.log"
     with log.open("w", encoding="utf-8") as lines:
         result = execute(plan.request(cell), lines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -105,7 +106,7 @@ class Probes:
         began_s = self.clock()
         failure = self._run(candidate, seed, directory)
         took_s = self.clock() - began_s
-        (directory / DONE).write_text(json.dumps({"took_s": took_s, "failure": failure}))
+        _write_whole(directory / DONE, json.dumps({"took_s": took_s, "failure": failure}))
         self._keep(candidate, seed, directory)
         self.tell(f"{name}: {failure or f'took {took_s:.1f} s'}{self._outlook(took_s)}")
 
@@ -144,3 +145,10 @@ class Probes:
     def _outlook(self, took_s: float) -> str:
         left = self.most - len(self.outcomes)
         return f"; at most {left} more, about {left * took_s / 60:.0f} min" if left > 0 else ""
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """So that it is there whole or not at all, whenever the process ends."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    os.replace(new, path)
