@@ -60,6 +60,29 @@ def test_each_track_sums_up_to_what_the_trace_says(tmp_path, ring):
         assert sums == pytest.approx(wanted, abs=2e-6 * len(rank.steps))
 
 
+def test_computing_says_which_half_it_is_where_the_trace_does(tmp_path):
+    directory = simulated_run(tmp_path / "run", Ring())
+    found = tracks(exported(directory, tmp_path))
+    for rank in read_run(directory).ranks:
+        own = found[f"worker {rank.rank}", "compute"]
+        for name in ("forward", "backward"):
+            sums_s = sum(e["dur"] for e in own if e["name"] == name) * 1e-6
+            wanted_s = sum(getattr(step, f"{name}_s") for step in rank.steps)
+            assert sums_s == pytest.approx(wanted_s, abs=2e-6 * len(rank.steps))
+        for before, after in pairwise(own):
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.01
+
+
+def test_with_json_it_says_what_was_written(tmp_path):
+    directory, out = recorded(tmp_path, Case(windows=30)), tmp_path / "lanes.json"
+    words = [str(directory), "--perfetto", str(out), "--json"]
+    said = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).output)
+    assert said == {
+        "schema": 1, "perfetto": str(out), "run": str(directory),
+        "events": len(json.loads(out.read_text())["traceEvents"]),
+    }  # fmt: skip
+
+
 def test_under_a_collective_the_shortest_call_is_the_exchange(tmp_path):
     directory = recorded(tmp_path, Case(windows=30))
     found = tracks(exported(directory, tmp_path))

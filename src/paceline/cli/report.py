@@ -32,7 +32,10 @@ Exit codes:
     "--perfetto", type=Path, metavar="FILE", help="Write all lanes for ui.perfetto.dev, instead."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print all figures as JSON instead of the path."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print all figures (with --perfetto: what was written) as JSON.",
 )
 def command(
     runs: tuple[Path, ...],
@@ -57,7 +60,7 @@ def command(
     aim = None if target is None else parse_target(target)
     read = [read_run(path) for given in runs for path in find_runs(given)]
     if perfetto is not None:
-        _write_perfetto(perfetto, read)
+        _write_perfetto(perfetto, read, as_json)
         return
     path = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     path.write_text(render_page(read, target=aim), encoding="utf-8")
@@ -70,7 +73,9 @@ def command(
         click.echo(path)
 
 
-def _write_perfetto(path: Path, runs: list[Run]) -> None:
+def _write_perfetto(path: Path, runs: list[Run], as_json: bool) -> None:
+    import json
+
     from paceline.errors import UsageError
     from paceline.report.perfetto import write_perfetto
 
@@ -79,5 +84,6 @@ def _write_perfetto(path: Path, runs: list[Run]) -> None:
             f"--perfetto shows one run, and {len(runs)} were given. Give the directory of one run."
         )
     with path.open("w", encoding="utf-8") as file:
-        write_perfetto(runs[0], file)
-    click.echo(path)
+        count = write_perfetto(runs[0], file)
+    said = {"schema": 1, "perfetto": str(path), "run": str(runs[0].directory), "events": count}
+    click.echo(json.dumps(said, indent=2) if as_json else path)

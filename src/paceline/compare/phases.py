@@ -24,6 +24,7 @@ PHASES = ("compute", "wait", "exchange", "data", "other")
 class WindowTimes:
     """One window of one worker. Before ``start_s`` it waited ``gate_s``, then pulled; the rest follows.
 
+    ``compute_s``: forward and backward, of which ``forward_s`` (all micro-batches' together).
     ``wait_s``: for other workers, after its own work. ``exchange_s``: moving, reducing, applying.
     ``end_s``: when its push was decided.
     """
@@ -36,6 +37,7 @@ class WindowTimes:
     wait_s: float
     exchange_s: float
     end_s: float
+    forward_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +110,7 @@ def _window(step: Step, transfers: Mapping[int, float]) -> WindowTimes:
         wait_s=step.wait_s + step.exchange_s - transfer_s,
         exchange_s=transfer_s,
         end_s=step_end_s(step),
+        forward_s=step.forward_s,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,22 +70,7 @@ def lanes_chart(label: str, run: Run, length_s: float) -> Chart:
     )
 
 
-def spans(run: Run) -> dict[int, list[Span]]:
-    """What each worker did when, by rank. Micro-batches of a window are drawn together."""
-    timed = windows(run)
-    return {
-        rank.rank: [
-            *(span for window in timed[rank.rank] for span in _window_spans(window)),
-            *(
-                _tail(timed[rank.rank], one.started_s, one.time_s)
-                for one in rank.passes
-            ),
-        ]
-        for rank in run.ranks
-    }  # fmt: skip
-
-
-def _window_spans(window: WindowTimes) -> Iterator[Span]:
+def window_spans(window: WindowTimes) -> Iterator[Span]:
     """The window's phases laid end to end in the order in which they happen."""
     at_s = window.start_s - window.gate_s - window.pull_s
     for phase, length_s in (
@@ -98,6 +83,24 @@ def _window_spans(window: WindowTimes) -> Iterator[Span]:
     ):
         yield Span(phase=phase, start_s=at_s, length_s=length_s)
         at_s += length_s
+
+
+def spans(
+    run: Run, of: Callable[[WindowTimes], Iterator[Span]] = window_spans
+) -> dict[int, list[Span]]:
+    """What each worker did when, by rank; ``of``: what a window is divided into. Micro-batches of a window
+    are drawn together."""
+    timed = windows(run)
+    return {
+        rank.rank: [
+            *(span for window in timed[rank.rank] for span in of(window)),
+            *(
+                _tail(timed[rank.rank], one.started_s, one.time_s)
+                for one in rank.passes
+            ),
+        ]
+        for rank in run.ranks
+    }  # fmt: skip
 
 
 def _tail(own: Sequence[WindowTimes], started_s: float, ended_s: float) -> Span:

@@ -14,46 +14,63 @@ from math import inf
 from typing import Any, TextIO
 
 from paceline.compare.figures import interval
-from paceline.compare.phases import step_end_s
+from paceline.compare.phases import WindowTimes, step_end_s
 from paceline.events import Push, Update
-from paceline.report.lanes import Span, spans
+from paceline.report.lanes import Span, spans, window_spans
 from paceline.runs import Run
 
-TRACKS = {"compute": "compute", "wait": "wait", "exchange": "exchange", "data": "input"}
-"""What a phase of the lanes is called there, in the order of the tracks."""
+TRACKS = ("compute", "wait", "exchange", "input")
+TRACK_OF = {
+    "compute": "compute", "forward": "compute", "backward": "compute", "wait": "wait",
+    "exchange": "exchange", "data": "input",
+}  # fmt: skip
 SERVER_PID = 100_000_000
 """Of no worker: theirs are their ranks and one (0 is the idle process to Perfetto)."""
 MICROSECONDS = 1e6
 Event = dict[str, Any]
 
 
-def write_perfetto(run: Run, file: TextIO) -> None:
-    """Write ``run`` to ``file``: one event a line, so that long runs need no memory for it."""
+def write_perfetto(run: Run, file: TextIO) -> int:
+    """Write ``run`` to ``file``: one event a line, so that long runs need no memory for it. How many."""
     file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-    for number, event in enumerate(events(run)):
-        file.write((",\n" if number else "") + json.dumps(event))
+    count = 0
+    for count, event in enumerate(events(run), start=1):
+        file.write((",\n" if count > 1 else "") + json.dumps(event))
     file.write("\n]}\n")
+    return count
 
 
 def events(run: Run) -> Iterator[Event]:
     """The run's trace events: names first, then what each worker did, then the server."""
     began_s, _ = interval(run)
-    timed = spans(run)
+    timed = spans(run, _window_spans)
     for rank in timed:
         yield _named("process_name", f"worker {rank}", pid=_pid(rank))
-        for track in TRACKS.values():
+        for track in TRACKS:
             yield _named("thread_name", track, pid=_pid(rank), tid=_tid(rank, track))
     for rank, own in timed.items():
         for span in own:
             if span.length_s > 0:
-                track = TRACKS[span.phase]
-                yield _event(span, track, began_s, pid=_pid(rank), tid=_tid(rank, track))
+                track = TRACK_OF[span.phase]
+                name = span.phase if track == "compute" else track
+                yield _event(span, name, began_s, pid=_pid(rank), tid=_tid(rank, track))
     updates = _updates(run)
     if updates:
         yield _named("process_name", "server", pid=SERVER_PID)
         yield _named("thread_name", "updates", pid=SERVER_PID, tid=SERVER_PID)
     for span in updates:
         yield _event(span, span.phase, began_s, pid=SERVER_PID, tid=SERVER_PID)
+
+
+def _window_spans(window: WindowTimes) -> Iterator[Span]:
+    """As the lanes have them, but forward and backward apart where both are on record."""
+    forward_s, backward_s = window.forward_s, window.compute_s - window.forward_s
+    for span in window_spans(window):
+        if span.phase != "compute" or not (forward_s > 0 and backward_s > 0):
+            yield span
+            continue
+        yield Span(phase="forward", start_s=span.start_s, length_s=forward_s)
+        yield Span(phase="backward", start_s=span.start_s + forward_s, length_s=backward_s)
 
 
 def _updates(run: Run) -> list[Span]:
@@ -84,7 +101,7 @@ def _pid(rank: int) -> int:
 
 def _tid(rank: int, track: str) -> int:
     """A number that no other track of the file has."""
-    return 10 * _pid(rank) + list(TRACKS.values()).index(track)
+    return 10 * _pid(rank) + TRACKS.index(track)
 
 
 def _event(span: Span, name: str, began_s: float, *, pid: int, tid: int) -> Event:
