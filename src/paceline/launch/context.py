@@ -26,7 +26,8 @@ class Launch:
     each update. ``emulate``: a cluster file whose timing to reproduce by sleeping. ``launcher_pid``:
     the process whose end must end this one. ``resume``: the checkpoint from which to go on.
     ``virtual``: all workers live in one process, by a simulated clock. ``replay``: the directory of
-    the run that is run again here, ``until`` its version up to which.
+    the run that is run again here, ``until`` its version up to which. ``key``: the file of the key that
+    its hosts share. ``local_world_size``: workers of this host; None if the launcher does not say.
     """
 
     rank: int = 0
@@ -43,6 +44,13 @@ class Launch:
     virtual: bool = False
     replay: Path | None = None
     until: int | None = None
+    key: Path | None = None
+    local_world_size: int | None = None
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether the launcher says that workers are on other hosts, too."""
+        return self.local_world_size is not None and self.local_world_size < self.world_size
 
 
 _VARIABLES = (

@@ -62,7 +62,9 @@ class FrameReader:
     """Frames as their bytes come. ``kinds``: those that are taken now; ``limit_bytes``: the longest
     message. Both may be changed between frames."""
 
-    def __init__(self, *, kinds: frozenset[Kind], limit_bytes: int, rooms: Rooms = no_rooms) -> None:
+    def __init__(
+        self, *, kinds: frozenset[Kind], limit_bytes: int, rooms: Rooms = no_rooms
+    ) -> None:
         self.kinds = kinds
         self.limit_bytes = limit_bytes
         self.rooms = rooms
@@ -110,7 +112,9 @@ class FrameReader:
         if magic != MAGIC:
             raise FrameError("the bytes are no frames of paceline's")
         if version != FRAMES_VERSION:
-            raise FrameError(f"frames of version {version}; version {FRAMES_VERSION} is spoken here")
+            raise FrameError(
+                f"frames of version {version}; version {FRAMES_VERSION} is spoken here"
+            )
         if kind not in self.kinds:
             raise FrameError(f"a frame of kind {kind}, which is not expected now")
         self._kind, self._number, self._length, self._got = Kind(kind), number, length, 0
