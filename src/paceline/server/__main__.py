@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.errors import UsageError
 from paceline.recorder import Recorder
 from paceline.server.app import Server
 from paceline.server.deaths import has_ended
@@ -26,12 +27,18 @@ from paceline.transport.addresses import remote_from
 from paceline.transport.keys import addresses_of, key_for
 from paceline.transport.sockets import listen_on
 
+EXIT_USAGE = 2
+
 
 def main() -> int:
     """Serve one run; the exit status is 1 if the server itself failed."""
     options = _parse()
     leave_out_the_compiler()
-    abroad = _abroad(options)
+    try:
+        abroad = _abroad(options)
+    except UsageError as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        return EXIT_USAGE
     server = Server(
         address=options.socket,
         out=options.out,

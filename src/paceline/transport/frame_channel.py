@@ -15,11 +15,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from paceline.errors import UsageError
 from paceline.transport.addresses import Remote, remote_from
 from paceline.transport.channel import Channel, ChannelClosedError, connect, readable, unpack
 from paceline.transport.frames import Came, FrameReader, Kind, Rooms, header
 from paceline.transport.framing import FrameError
-from paceline.transport.handshake import NONCE_BYTES, CallersHandshake
+from paceline.transport.handshake import NONCE_BYTES, CallersHandshake, WrongKeyError
 from paceline.transport.keys import addresses_of, key_for
 from paceline.transport.messages import MAX_MESSAGE_BYTES, Message, encode
 from paceline.transport.sockets import connect_to
@@ -147,8 +148,8 @@ def reach(address: str, key_file: Path | None) -> Channel | FrameChannel:
 def call(remote: Remote, key_file: Path | None, *, timeout_s: float = 10.0) -> FrameChannel:
     """A channel to the server at ``remote``, each end having proved to the other that it has the key.
 
-    Raises UsageError for the lack of a key, :class:`ChannelClosedError` if nobody listens there or
-    the server has another one.
+    Raises UsageError for the lack of a key or another one than the server's, and
+    :class:`ChannelClosedError` if nobody listens there.
     """
     key = key_for(remote.host, key_file, addresses_of)
     try:
@@ -157,6 +158,12 @@ def call(remote: Remote, key_file: Path | None, *, timeout_s: float = 10.0) -> F
         raise ChannelClosedError(f"no server at {remote}: {error}") from None
     try:
         _shake(connection, CallersHandshake(key=key, nonce=secrets.token_bytes(NONCE_BYTES)))
+    except WrongKeyError:
+        connection.close()
+        raise UsageError(
+            f"key={None if key_file is None else str(key_file)!r}: the server at {remote} has another. "
+            "Give every host of the run the same file (`paceline key FILE` makes one)."
+        ) from None
     except FrameError as error:
         connection.close()
         raise ChannelClosedError(f"{remote}: {error}") from None

@@ -17,6 +17,11 @@ from hashlib import sha256
 from paceline.transport.frames import FRAMES_VERSION
 from paceline.transport.framing import FrameError
 
+
+class WrongKeyError(FrameError):
+    """The server has another key."""
+
+
 NONCE_BYTES = 32
 PROOF_BYTES = sha256().digest_size
 NO_KEY = b""
@@ -35,12 +40,12 @@ class CallersHandshake:
         return self._nonce
 
     def answer(self, heard: bytes) -> bytes:
-        """What to send after the server has said ``heard``. Raises FrameError if it has not the key."""
+        """What to send after the server has said ``heard``. Raises WrongKeyError, or FrameError."""
         if len(heard) != NONCE_BYTES + PROOF_BYTES:
             raise FrameError("no handshake")
         theirs, proof = heard[:NONCE_BYTES], heard[NONCE_BYTES:]
         if not hmac.compare_digest(proof, _proof(self._key, b"server", self._nonce, theirs)):
-            raise FrameError("the server has another key")
+            raise WrongKeyError("the server has another key")
         return _proof(self._key, b"caller", self._nonce, theirs)
 
 

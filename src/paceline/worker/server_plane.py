@@ -67,7 +67,7 @@ class ServerPlane:
         self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
         self._accumulation = Accumulation(parameters, training.precision.accumulate)
         sums = needs_everyone(training.strategy)
-        tells = sums and _cores_are_free(session.world_size) or session.frames is not None
+        tells = (sums and _cores_are_free(session.world_size)) or session.frames is not None
         self._gradients = SharedGradients(
             parameters, gradients_of(layout),
             tell=self._filled if tells else None, clock_s=training.clock_s,
