@@ -133,7 +133,8 @@ class Hub:
 
     def shut_down(self, text: str) -> None:
         """End the run from outside."""
-        self._group.halt(Stop(kind="shutdown", rank=-1, text=text))
+        if self._door.has_early or any(True for _ in self._group.live()):
+            self._group.halt(Stop(kind="shutdown", rank=-1, text=text))
         self._loop.stop()
 
     def look_around(self) -> None:

@@ -197,8 +197,8 @@ class RemoteConnection:
             sent = self._socket.send(body)
         except BlockingIOError:
             sent = 0
-        except OSError as error:
-            self._end(str(error))
+        except OSError:  # nobody reads any more; what was sent before is still to be read
+            self._outgoing.clear()
             return False
         if sent < body.nbytes:
             self._outgoing.appendleft((kind, body[sent:]))
