@@ -55,9 +55,10 @@ def find_server(launch: Launch) -> Rendezvous:
     if launch.server is not None:
         host = launch.master_addr if launch.several_hosts else None
         return Rendezvous(address=launch.server, host=host)
+    listen = _listening(launch)  # without a key nobody need wait for the others
     store = _launcher_store(launch)
     if launch.rank == 0:
-        return _start(launch, store)
+        return _start(launch, store, listen)
     return _read(launch, store)
 
 
@@ -88,9 +89,8 @@ def _store_at(host: str, rank: int, gather: Callable[[bytes], list[bytes]]) -> S
     return offered
 
 
-def _start(launch: Launch, store: Store) -> Rendezvous:
+def _start(launch: Launch, store: Store, listen: Remote | None) -> Rendezvous:
     directory = Path(tempfile.mkdtemp(prefix="paceline-"))
-    listen = _listening(launch)
     server = start_server(
         directory=directory, out=launch.out, parent_pid=None, owns_directory=True,
         listen=listen, key=launch.key,

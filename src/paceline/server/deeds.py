@@ -67,7 +67,7 @@ class Deeds:
         self._bad = ""
         self._due: list[events.Update] = []
         self._together = together
-        self._answers = Answers(coordinator, versions, group, pull if together else None)
+        self._answers = Answers(coordinator, versions, group, pull, together=together)
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,

@@ -294,7 +294,7 @@ class Hub:
         remote = isinstance(connection, RemoteConnection)
         member = Member(
             rank=hello.rank, pid=hello.pid, heard_s=self._loop.clock_s(),
-            host=hello.host if remote else "",
+            host=(hello.host or "another host") if remote else "",
         )  # fmt: skip
         self._group.members[hello.rank] = member
         if not remote:
