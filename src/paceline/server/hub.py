@@ -125,6 +125,9 @@ class Hub:
     def _lost_touch(self, member: Member) -> None:
         if member.state == "live" and self._group.members.get(member.rank) is member:
             self._died(member)
+            for line in (member.control, member.data):
+                if line is not None:
+                    line.close()  # the process may live; it is a member no longer
 
     def watch_parent(self, pid: int) -> None:
         """End the run when process ``pid`` ends, and not before it says so."""
