@@ -31,7 +31,10 @@ def of_two(**changes: Any) -> Hosts | None:
 def test_the_words_are_torchruns() -> None:
     hosts = of_two(key=Path("run.key"))
     assert hosts == Hosts(
-        count=2, number=1, server=Remote(host="127.0.0.1", port=29500), key=Path("run.key")
+        count=2,
+        number=1,
+        server=Remote(host="127.0.0.1", port=29500),
+        key=Path("run.key").absolute(),
     )
     assert of_two(nnodes=1, node_rank=None, master_addr=None) is None
     request = RunRequest(script=Path("x"), workers=3, hosts=hosts)

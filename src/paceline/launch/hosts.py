@@ -83,9 +83,12 @@ def hosts_from(options: Mapping[str, Any]) -> Hosts | None:
                 f"--nnodes={options['nnodes']} needs --{name.replace('_', '-')}: each host has its number "
                 "(--node-rank, from 0), and all name the address of host 0 (--master-addr)."
             )
-    port = said["master_port"]
+    port, key = said["master_port"], said["key"]
     where = Remote(host=said["master_addr"], port=DEFAULT_PORT if port is None else port)
-    return Hosts(count=options["nnodes"], number=said["node_rank"], server=where, key=said["key"])
+    return Hosts(
+        count=options["nnodes"], number=said["node_rank"], server=where,
+        key=None if key is None else key.absolute(),
+    )  # fmt: skip
 
 
 def _interface_to(remote: Remote) -> str:
