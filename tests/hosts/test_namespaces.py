@@ -151,3 +151,16 @@ def test_strangers_do_not_disturb_a_run(tmp_path: Path) -> None:
     lines = [one for one in ends[0].said.splitlines() if "connection to a newcomer" in one]
     assert len(lines) == 5, ends[0].said
     assert all(places[1].address in one for one in lines)
+
+
+def test_a_host_that_vanishes_is_evicted_and_its_worker_ends(tmp_path: Path) -> None:
+    with two_hosts() as places:
+        run = Launched(places, SCRIPT, ["async", "-", "0.2"], workers=1, out=tmp_path)
+        cut = ["ip", "-n", places[1].namespace, "link", "set", "port0", "down"]
+        when_training(tmp_path, lambda: subprocess.run(cut, check=True))
+        here, there = run.wait(300)
+    assert here.exit_code == 0, here.said
+    assert re.search(r"rank 1 \(pid \d+ on \S+\) was silent for .* and is evicted", here.said)
+    assert len(ends_of(here.said)) == 1
+    assert there.exit_code == 3, there.said
+    assert "timed out" in there.said
