@@ -2,7 +2,8 @@
 
 Bit-identical: one worker = the plain loop; ``sync:server`` = ``ssp:0`` = the list of workers with
 average, step and broadcast; ``async:sum`` and ``ssp:2:sum`` with SGD = receive, subtract, reply, in
-the recorded order; ranks among themselves, always; and all of this in virtual time as well.
+the recorded order; ranks among themselves, always; and all of this in virtual time, and between two
+hosts (network namespaces; ``full``), as well.
 Close: ``sync:allreduce``, and everything against one undistributed process that computes each
 update's samples as one batch.
 """
@@ -24,6 +25,7 @@ from oracles import (
 
 from paceline import events
 from paceline.runs import read_run
+from support.hosts import Launched, gathered, two_hosts
 from support.runs import run_script
 
 SEED = 11
@@ -36,15 +38,12 @@ History = list[tuple[str, int, int, tuple[int, ...]]]
 class Trained:
     """One spawn of N workers, all cells trained in it."""
 
-    def __init__(self, *, workers: int, which: str, out: Path, virtual: bool) -> None:
-        self.workers, self.out, self.virtual = workers, out, virtual
+    def __init__(self, *, workers: int, which: str, out: Path, where: str) -> None:
+        self.workers, self.out, self.virtual = workers, out, where == "virtual"
         self.cells = full_matrix() if which == "full" else covering_subset(workers)
-        run = run_script(
-            SCRIPT, [str(out), which, str(SEED)], workers=workers, timeout_s=1500,
-            virtual=CLUSTER if virtual else None,
-        )  # fmt: skip
-        assert run.exit_code == 0, run.stderr[-4000:]
-        self.histories = _histories(run.out) if workers > 1 else []
+        run = _on_two_hosts if where == "hosts" else _on_this_one
+        recorded = run([str(out), which, str(SEED)], workers, out, virtual=self.virtual)
+        self.histories = _histories(recorded) if workers > 1 else []
 
     def parameters(self, cell: Cell, rank: int = 0) -> Parameters:
         path = self.out / f"{cell.name}-rank{rank}.pt"
@@ -55,6 +54,22 @@ class Trained:
         """The serial order of this cell's server run (all-reduce cells have none of their own)."""
         on_server = [c for c in self.cells if self.virtual or c.strategy != "sync:allreduce"]
         return self.histories[on_server.index(cell)]
+
+
+def _on_this_one(args: list[str], workers: int, _out: Path, *, virtual: bool) -> Path:
+    cluster = CLUSTER if virtual else None
+    run = run_script(SCRIPT, args, workers=workers, timeout_s=1500, virtual=cluster)
+    assert run.exit_code == 0, run.stderr[-4000:]
+    return run.out
+
+
+def _on_two_hosts(args: list[str], workers: int, out: Path, *, virtual: bool) -> Path:
+    assert not virtual
+    with two_hosts() as places:
+        launched = Launched(places, SCRIPT, args, workers=workers // 2, out=out)
+        for end in launched.wait(1500):
+            assert end.exit_code == 0, end.said[-4000:]
+    return gathered(out)
 
 
 def _histories(directory: Path) -> list[History]:
@@ -77,23 +92,24 @@ def _histories(directory: Path) -> list[History]:
     return histories
 
 
-def _setting(workers: int, which: str, *, virtual: bool = False) -> object:
-    name = f"{workers}-{'virtual-' if virtual else ''}workers-{which}"
+def _setting(workers: int, which: str, where: str = "") -> object:
+    name = f"{workers}-{where}{'-' if where else ''}workers-{which}"
     group = pytest.mark.xdist_group(f"equality-{name}")  # one process spawns it once
-    quick = which == "subset" and workers != 3  # two and four say nearly all that three would
+    quick = which == "subset" and where != "hosts" and workers != 3  # two and four say what three would
     marks = [group] if quick else [group, pytest.mark.full]
-    return pytest.param((workers, which, virtual), id=name, marks=marks)
+    return pytest.param((workers, which, where), id=name, marks=marks)
 
 
 SETTINGS = [_setting(n, which) for which in ("subset", "full") for n in (1, 2, 3, 4)]
-SETTINGS += [_setting(4, "subset", virtual=True), _setting(3, "full", virtual=True)]
+SETTINGS += [_setting(4, "subset", "virtual"), _setting(3, "full", "virtual")]
+SETTINGS += [_setting(2, "subset", "hosts"), _setting(4, "subset", "hosts")]
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    workers, which, virtual = request.param
+    workers, which, where = request.param
     out = tmp_path_factory.mktemp("cells")
-    return Trained(workers=workers, which=which, out=out, virtual=virtual)
+    return Trained(workers=workers, which=which, out=out, where=where)
 
 
 def differing(mine: Parameters, theirs: Parameters) -> list[str]:

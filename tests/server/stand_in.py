@@ -6,7 +6,7 @@ Several stand-ins can live in one process (a thread each); they then share its p
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class StandIn:
         *,
         evict_after_s: float = 10.0,
         pid: int | None = None,
+        connect: Callable[[str], Any] = connect,
     ) -> None:
         self.rank = rank
         self.hello: dict[str, Any] = {

@@ -9,11 +9,16 @@ from typing import Any
 import click
 
 OVERRIDES = ("accumulate", "clip_norm", "precision", "batch_norm", "recipe", "evict_after_s")
+HOST_WORDS = ("nnodes", "node_rank", "master_addr", "master_port", "key")
 EPILOG = """
 \b
 Example:
   paceline run -n 4 --strategy ssp:3 --seed 1 train.py --lr 0.1 --name run-{seed}
   paceline run --virtual cluster.toml --strategy async train.py
+
+\b
+On two hosts (the words are torchrun's; docs/hosts.md), and with --node-rank 1 on the other:
+  paceline run --nnodes 2 --node-rank 0 --master-addr host0 --key run.key -n 4 train.py
 
 \b
 Exit codes:
@@ -60,6 +65,17 @@ Exit codes:
     metavar="FILE",
     help="Train in the simulated time of a cluster.toml, all workers in one process.",
 )
+@click.option("--nnodes", type=click.IntRange(1), metavar="N", help="Hosts, with -n workers each.")
+@click.option(
+    "--node-rank", type=click.IntRange(0), metavar="I", help="This host's number, from 0."
+)
+@click.option("--master-addr", metavar="HOST", help="Host 0, as all hosts reach it.")
+@click.option(
+    "--master-port", type=click.IntRange(1, 65534), metavar="PORT", help="[default: 29500]"
+)
+@click.option(
+    "--key", type=Path, metavar="FILE", help="Made by `paceline key`, equal on all hosts."
+)
 @click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
 @click.option("--seed", type=int, help="Of random, numpy, torch; {seed} in ARGS. [default: 0]")
 @click.option("--threads", type=int, help="Threads of a worker. [default: cores // workers]")
@@ -73,7 +89,7 @@ Exit codes:
 @click.argument("script", type=Path, required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(as_json: bool, **options: Any) -> None:
-    """Run SCRIPT on several worker processes of this machine and watch over them.
+    """Run SCRIPT on several worker processes, of this machine or of several, and watch over them.
 
     What is said here beats what the script says. ARGS go to the script untouched, except that
     {seed} in them is replaced. With --resume, SCRIPT and ARGS are by default those of that run. Each
@@ -90,6 +106,7 @@ def command(as_json: bool, **options: Any) -> None:
 
 
 def _request(options: dict[str, Any]) -> Any:
+    from paceline.launch.hosts import hosts_from
     from paceline.launch.request import RunRequest
 
     if options["resume"] is not None:
@@ -98,10 +115,14 @@ def _request(options: dict[str, Any]) -> Any:
         options = continued(options)
     options["seed"] = options["seed"] or 0
     options["lr_factor"] = 1.0 if options["lr_factor"] is None else options["lr_factor"]
+    hosts = hosts_from(options)
+    for name in HOST_WORDS:
+        del options[name]
     overrides = {name: options.pop(name) for name in OVERRIDES}
     workers = options.pop("workers")
     return RunRequest(
         **options,
+        hosts=hosts,
         workers=_cluster_size(options["emulate"] or options["virtual"])
         if workers is None
         else workers,

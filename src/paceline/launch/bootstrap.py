@@ -39,7 +39,7 @@ def encode_launch(launch: Launch) -> str:
 def decode_launch(text: str) -> Launch:
     """The launch that :func:`encode_launch` wrote."""
     fields: dict[str, Any] = json.loads(text)
-    for name in ("out", "emulate", "resume", "replay"):
+    for name in ("out", "emulate", "resume", "replay", "key"):
         fields[name] = None if fields[name] is None else Path(fields[name])
     return Launch(**fields)
 

@@ -26,7 +26,9 @@ class Launch:
     each update. ``emulate``: a cluster file whose timing to reproduce by sleeping. ``launcher_pid``:
     the process whose end must end this one. ``resume``: the checkpoint from which to go on.
     ``virtual``: all workers live in one process, by a simulated clock. ``replay``: the directory of
-    the run that is run again here, ``until`` its version up to which.
+    the run that is run again here, ``until`` its version up to which. ``key``: the file of the key that
+    its hosts share. ``local_world_size``: workers of this host, ``master_addr``: where rank 0's host is
+    reached from others; None if the launcher does not say.
     """
 
     rank: int = 0
@@ -43,12 +45,25 @@ class Launch:
     virtual: bool = False
     replay: Path | None = None
     until: int | None = None
+    key: Path | None = None
+    local_world_size: int | None = None
+    master_addr: str | None = None
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether the launcher says that workers are on other hosts, too."""
+        return self.local_world_size is not None and self.local_world_size < self.world_size
 
 
 _VARIABLES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
 )
 
 _installed: Launch | None = None
@@ -78,15 +93,26 @@ def current_launch() -> Launch:
 
 def launch_from(environ: Mapping[str, str]) -> Launch:
     """The launch that a launcher's environment variables describe."""
-    for rank_name, size_name, local_name in _VARIABLES:
+    for rank_name, size_name, local_name, local_size_name in _VARIABLES:
         if rank_name in environ and size_name in environ:
             rank = _whole(environ, rank_name)
             return Launch(
                 rank=rank,
                 world_size=_whole(environ, size_name),
                 local_rank=_whole(environ, local_name) if local_name in environ else rank,
+                local_world_size=_of_this_host(environ, local_size_name),
+                master_addr=environ.get("MASTER_ADDR"),
             )
     return Launch()
+
+
+def _of_this_host(environ: Mapping[str, str], name: str) -> int | None:
+    """How many workers this host has, if the launcher says (SLURM: how many on average)."""
+    if name in environ:
+        return _whole(environ, name)
+    if "SLURM_NTASKS" in environ and "SLURM_NNODES" in environ:
+        return max(1, _whole(environ, "SLURM_NTASKS") // _whole(environ, "SLURM_NNODES"))
+    return None
 
 
 def _whole(environ: Mapping[str, str], name: str) -> int:

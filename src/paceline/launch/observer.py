@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
+from pathlib import Path
 
-from paceline.transport.channel import Channel, ChannelClosedError, connect
+from paceline.transport.channel import Channel, ChannelClosedError
+from paceline.transport.frame_channel import FrameChannel, reach
 from paceline.transport.messages import PROTOCOL_VERSION, Abort, Hello, Notice, Progress
 
 Report = Notice | Progress
@@ -15,7 +17,7 @@ Report = Notice | Progress
 class Observer:
     """A connection that listens, and can stop the run. ``fileno`` is readable when there may be reports."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel | FrameChannel) -> None:
         self._channel = channel
         self.open = True
 
@@ -46,9 +48,10 @@ class Observer:
         self._channel.close()
 
 
-def observe(address: str, *, workers: int) -> Observer:
-    """Connect to the server at ``address``. Raises ChannelClosedError if it is not there."""
-    channel = connect(address)
+def observe(address: str, *, workers: int, key: Path | None = None) -> Observer:
+    """Connect to the server at ``address``, on another host by the key in the file ``key``. Raises
+    ChannelClosedError if it is not there."""
+    channel = reach(address, key)
     channel.send(
         Hello(
             protocol=PROTOCOL_VERSION,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError, bad_value
+from paceline.launch.hosts import Hosts, checked_hosts
 from paceline.recipes import parse_recipe
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.left_out import left_out
@@ -34,7 +35,7 @@ class RunRequest:
     one under ``runs/``. ``threads``: per worker, None: cores // workers. ``quiet``: say only what
     went wrong. ``resume``: the checkpoint to go on from. ``virtual``: a ``cluster.toml`` whose workers
     all live in one process, by a simulated clock. ``replay``: the directory of the run that this one is
-    to repeat, ``until`` its version up to which.
+    to repeat, ``until`` its version up to which. ``hosts``: of several, ``workers`` on each; None: this one.
     """
 
     script: Path
@@ -52,6 +53,18 @@ class RunRequest:
     virtual: Path | None = None
     replay: Path | None = None
     until: int | None = None
+    hosts: Hosts | None = None
+
+    @property
+    def world_size(self) -> int:
+        """All workers, on all hosts."""
+        return self.workers * (1 if self.hosts is None else self.hosts.count)
+
+    @property
+    def ranks(self) -> range:
+        """Those of this host's workers."""
+        first = 0 if self.hosts is None else self.hosts.number * self.workers
+        return range(first, first + self.workers)
 
     def script_args(self) -> list[str]:
         """The script's arguments with ``{seed}`` filled in."""
@@ -81,15 +94,16 @@ def checked(request: RunRequest) -> RunRequest:
             "--emulate and --virtual cannot work together: the one takes a cluster's time, the other "
             "only counts it. Choose one."
         )
-    _check_emulation(request.emulate or request.virtual, request.workers)
+    _check_emulation(request.emulate or request.virtual, request.world_size)
+    _check_hosts(request)
     parse_recipe(request.overrides.get("recipe", "plain"))
     if request.strategy is None:
         return request
     strategy = parse_strategy(request.strategy)
-    if isinstance(strategy, Backup) and 1 < request.workers <= strategy.spares:
+    if isinstance(strategy, Backup) and 1 < request.world_size <= strategy.spares:
         raise UsageError(
-            f"{strategy} and {request.workers} workers cannot work together: an update needs at "
-            f"least one push. Use at most backup:{request.workers - 1}."
+            f"{strategy} and {request.world_size} workers cannot work together: an update needs at "
+            f"least one push. Use at most backup:{request.world_size - 1}."
         )
     return replace(request, strategy=str(strategy))
 
@@ -137,6 +151,17 @@ def _create_asked(path: Path) -> Path:
     if any(path.iterdir()):
         raise bad_value("out", str(path), "a new or empty directory", "A run is never overwritten.")
     return path.resolve()
+
+
+def _check_hosts(request: RunRequest) -> None:
+    if request.hosts is None:
+        return
+    checked_hosts(request.hosts)
+    if request.virtual is not None or request.replay is not None:
+        raise UsageError(
+            "--nnodes and virtual time (or a replay) cannot work together: there all workers are on one "
+            "host. Leave --nnodes out."
+        )
 
 
 def _check_script(script: Path) -> None:

@@ -26,6 +26,8 @@ from paceline.checkpoints import point_to
 from paceline.launch import virtual
 from paceline.launch.asides import LiveVerdict, slow_start
 from paceline.launch.context import Launch
+from paceline.launch.hosts import Hosts
+from paceline.launch.meeting import Elsewhere, meet
 from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
 from paceline.launch.output import Console
@@ -123,13 +125,15 @@ class _Runner:
         return virtual.ends_of(ends[0], self._request.workers, outcome)
 
     def _start_server(self, directory: Path, stack: ExitStack) -> ServerProcess | None:
-        if self._request.workers == 1 or self._is_virtual:
+        hosts = self._request.hosts
+        if self._request.world_size == 1 or self._is_virtual or (hosts and hosts.number):
             return None
         from paceline.server.process import start_server
 
         server = start_server(
             directory=directory, out=self._out, parent_pid=os.getpid(), linger_s=inf,
             replay=server_record(self._request.replay), until=self._request.until,
+            listen=None if hosts is None else hosts.server, key=None if hosts is None else hosts.key,
         )  # fmt: skip
         stack.callback(server.stop)
         return server
@@ -138,9 +142,11 @@ class _Runner:
         self, supervisor: Supervisor, server: ServerProcess | None, stack: ExitStack
     ) -> PssSampler:
         if server is not None:
-            observer = observe(server.address, workers=self._request.workers)
+            observer = observe(server.address, workers=self._request.world_size)
             stack.callback(observer.close)
             supervisor.listen(observer)
+        elif self._request.hosts is not None:
+            self._meet(self._request.hosts, supervisor, stack)
         self._ask_for_asides(supervisor, stack)
         try:
             workers = self._start_workers(supervisor, server)
@@ -148,16 +154,27 @@ class _Runner:
             sampler.start()
             stack.callback(sampler.stop)
             supervisor.watch()
+            if server is not None and self._request.hosts is not None:
+                elsewhere = Elsewhere(self._request.ranks, time.monotonic)
+                supervisor.wait_for(lambda: elsewhere.over(supervisor.notices))
         finally:
             supervisor.end()
         return sampler
+
+    def _meet(self, hosts: Hosts, supervisor: Supervisor, stack: ExitStack) -> None:
+        if not self._request.quiet:
+            self._console.say(f"host {hosts.number} of {hosts.count}: meeting at {hosts.server}")
+        observer = meet(hosts, workers=self._request.world_size, given_up=supervisor.interrupted)
+        if observer is not None:
+            stack.callback(observer.close)
+            supervisor.listen(observer)
 
     def _ask_for_asides(self, supervisor: Supervisor, stack: ExitStack) -> None:
         request = self._request
         if request.quiet or self._is_virtual or request.replay is not None:
             return
         supervisor.ask(slow_start(self._out, time.monotonic))
-        if request.workers > 1:
+        if request.workers > 1 and request.hosts is None:  # it wants all workers' traces
             self._verdict = LiveVerdict(self._out, shown=_short(self._out))
             stack.callback(self._verdict.close)
             supervisor.ask(self._verdict)
@@ -167,17 +184,18 @@ class _Runner:
     ) -> list[WorkerProcess]:
         factory = WorkerFactory(self._request, self._launch(server))
         workers = []
-        for rank in range(1 if self._is_virtual else self._request.workers):
+        for rank in (0,) if self._is_virtual else self._request.ranks:
             workers.append(factory.start_all_in_one() if self._is_virtual else factory.start(rank))
             supervisor.add(workers[-1])
         return workers
 
     def _launch(self, server: ServerProcess | None) -> Launch:
         request = self._request
-        cluster = request.emulate or request.virtual
+        cluster, hosts = request.emulate or request.virtual, request.hosts
+        address = None if hosts is None else str(hosts.server)
         return Launch(
-            world_size=request.workers,
-            server=None if server is None else server.address,
+            world_size=request.world_size,
+            server=address if server is None else server.address,
             out=self._out,
             overrides=request.worker_overrides(),
             lr_factor=request.lr_factor,
@@ -188,6 +206,9 @@ class _Runner:
             virtual=self._is_virtual,
             replay=request.replay,
             until=request.until,
+            key=None if hosts is None else hosts.key,
+            local_world_size=request.workers,
+            master_addr=None if hosts is None else hosts.server.host,
         )
 
     def _announce(self) -> None:
@@ -195,7 +216,8 @@ class _Runner:
         kind = "virtual worker" if self._is_virtual else "worker"
         if not request.quiet:
             self._console.say(
-                f"{request.script.name} on {_count(request.workers, kind)}, "
+                f"{request.script.name} on {_count(request.workers, kind)}"
+                f"{'' if request.hosts is None else f' of {request.world_size}'}, "
                 f"{_count(request.threads_each(), 'thread')} each, seed {request.seed}; "
                 f"recording in {_short(self._out)}"
             )

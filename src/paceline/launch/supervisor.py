@@ -105,6 +105,18 @@ class Supervisor:
             for text in filter(None, (aside() for aside in self._asides)):
                 self._console.say(text)
 
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Go on listening until ``done()``, or Ctrl-C, or the server's end."""
+        while not done() and not self.interrupted() and self._server_lives():
+            self._turn()
+
+    def interrupted(self) -> bool:
+        """Whether a signal has come."""
+        return self._signals.first is not None
+
+    def _server_lives(self) -> bool:
+        return self._server is not None and self._server.poll() is None
+
     def end(self) -> None:
         """End every process that is left, pass on the last output, let go of everything."""
         self._ended_by_us.update(worker.rank for worker in self._running())

@@ -98,7 +98,7 @@ class WorkerFactory:
 
     def start(self, rank: int) -> WorkerProcess:
         """Start worker ``rank``."""
-        launch = replace(self._launch, rank=rank, local_rank=rank)
+        launch = replace(self._launch, rank=rank, local_rank=rank - self._request.ranks[0])
         return self._start(rank, _command(self._request, launch))
 
     def start_all_in_one(self) -> WorkerProcess:
@@ -113,7 +113,11 @@ class WorkerFactory:
     def _start(self, rank: int, command: Sequence[str]) -> WorkerProcess:
         process = subprocess.Popen(
             command,
-            env={**self._environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={
+                **self._environment,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank - self._request.ranks[0]),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,12 +147,13 @@ def _shared_environment(request: RunRequest) -> Mapping[str, str]:
     and how memory is kept."""
     threads = str(request.threads_each())
     return {
-        "WORLD_SIZE": str(request.workers),
+        "WORLD_SIZE": str(request.world_size),
         "LOCAL_WORLD_SIZE": str(request.workers),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_free_port()),
         **dict.fromkeys(THREAD_VARIABLES, threads),
         **allocator_environment(),
+        **({} if request.hosts is None else request.hosts.environment()),
     }
 
 

@@ -78,6 +78,11 @@ def request_of(recorded: Recorded, *, out: Path, until: int | None, quiet: bool)
     """The recorded command line, to be recorded in ``out``; without emulated delays, which change
     no bits. Raises UsageError if the script is not where it was."""
     asked = recorded.summary["request"]
+    if asked.get("hosts") is not None:
+        raise UsageError(
+            f"{recorded.directory}: a run on {asked['hosts']['count']} hosts. A replay has all workers on "
+            "one host, which may add in another order; runs on several hosts cannot be replayed yet."
+        )
     script, here = Path(asked["script"]), Path.cwd()
     there = recorded.summary.get("directory")
     if not script.is_file():

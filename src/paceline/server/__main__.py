@@ -1,7 +1,8 @@
 """``python -m paceline.server``: one run's server process.
 
-Prints ``ready`` once it listens. It ends when the last worker has left or died, when its parent is
-gone, when nobody joins for ``--linger-s``, or on SIGTERM or SIGINT. What it records is flushed.
+Prints ``ready`` once it listens, and the port for other hosts if there is one. It ends when the last
+worker has left or died, when its parent is gone, when nobody joins for ``--linger-s``, or on SIGTERM or
+SIGINT. What it records is flushed.
 """
 
 from __future__ import annotations
@@ -16,28 +17,40 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from paceline.errors import UsageError
 from paceline.recorder import Recorder
 from paceline.server.app import Server
 from paceline.server.deaths import has_ended
 from paceline.server.lean_torch import leave_out_the_compiler
 from paceline.server.turns import AsTheyCome, Turns
+from paceline.transport.addresses import remote_from
+from paceline.transport.keys import addresses_of, key_for
+from paceline.transport.sockets import listen_on
+
+EXIT_USAGE = 2
 
 
 def main() -> int:
     """Serve one run; the exit status is 1 if the server itself failed."""
     options = _parse()
     leave_out_the_compiler()
+    try:
+        abroad = _abroad(options)
+    except UsageError as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        return EXIT_USAGE
     server = Server(
         address=options.socket,
         out=options.out,
         linger_s=options.linger_s,
         clock_s=time.monotonic,
         turns=_turns(options),
+        abroad=abroad,
     )
     _shut_down_on_signals(server)
     if options.parent is not None:
         server.hub.watch_parent(options.parent)
-    print("ready", flush=True)
+    print("ready", "" if abroad is None else abroad[0].getsockname()[1], flush=True)
     status = server.serve()
     if options.owns_directory or (options.parent is not None and has_ended(options.parent)):
         # Whoever made the socket's private directory will not, or can no longer, remove it.
@@ -58,6 +71,15 @@ def _shut_down_on_signals(server: Server) -> None:
         signal.signal(number, lambda _number, _frame: None)
 
 
+def _abroad(options: argparse.Namespace) -> tuple[socket.socket, bytes] | None:
+    """Where other hosts are listened to, and the key that they must have."""
+    remote = None if options.listen is None else remote_from(options.listen)
+    if remote is None:
+        return None
+    key = key_for(remote.host, options.key, addresses_of)
+    return listen_on(remote), key
+
+
 def _turns(options: argparse.Namespace) -> Callable[[Recorder], Turns]:
     if options.replay is None:
         return AsTheyCome
@@ -76,6 +98,10 @@ def _turns(options: argparse.Namespace) -> Callable[[Recorder], Turns]:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m paceline.server", description=__doc__)
     parser.add_argument("--socket", required=True, help="path of the unix socket to listen on")
+    parser.add_argument(
+        "--listen", help="tcp://HOST:PORT for other hosts; port 0: any that is free"
+    )
+    parser.add_argument("--key", type=Path, help="the file of the key that other hosts must have")
     parser.add_argument("--parent", type=int, help="end when the process with this id ends")
     parser.add_argument("--out", type=Path, help="directory for server.jsonl")
     parser.add_argument(

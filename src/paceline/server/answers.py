@@ -38,19 +38,23 @@ class Verdict:
 
 class Answers:
     """Answers that are due. ``pull``: feeds the policy a Pull of a rank whose next window would start
-    at once; None where others may come in between."""
+    at once. It is if nobody can come in between (``together``), and for workers on other hosts: else
+    they would be sent one version with the answer, and a newer one after their own request."""
 
     def __init__(
         self,
         coordinator: Coordinator,
         versions: Versions,
         group: Group,
-        pull: Callable[[int], None] | None,
+        pull: Callable[[int], None],
+        *,
+        together: bool,
     ) -> None:
         self._coordinator = coordinator
         self._versions = versions
         self._group = group
         self._pull = pull
+        self._together = together
         self._due: dict[int, messages.Decided] = {}
 
     def decide(self, seat: Seat, verdict: Verdict, lag: int) -> None:
@@ -82,7 +86,8 @@ class Answers:
     def send(self) -> None:
         """Send what is due."""
         for rank in list(self._due):
-            if self._pull is not None and self._coordinator.would_start(rank):
+            at_once = self._together or self._group.members[rank].host
+            if at_once and self._coordinator.would_start(rank):
                 self._pull(rank)
             if (decided := self._due.pop(rank, None)) is not None:
                 self._group.reply(rank, decided)

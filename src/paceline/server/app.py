@@ -5,6 +5,7 @@ Runs in whatever thread calls ``serve``; signals and the command line are :mod:`
 
 from __future__ import annotations
 
+import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from paceline.recorder import Recorder
 from paceline.server.hub import Hub, Plane
 from paceline.server.loop import Loop
 from paceline.server.members import Group
+from paceline.server.remote import Gate
 from paceline.server.turns import AsTheyCome, Turns
 from paceline.transport.channel import listen
 from paceline.transport.messages import Hello
@@ -24,6 +26,7 @@ class Server:
     """Listens at ``address`` from construction on. ``out``: directory for ``server.jsonl``.
 
     ``linger_s``: how long it waits for workers before it ends. ``turns``: in which order it serves them.
+    ``abroad``: a listening socket for workers on other hosts, and the key that they must have.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class Server:
         linger_s: float,
         clock_s: Callable[[], float],
         turns: Callable[[Recorder], Turns] = AsTheyCome,
+        abroad: tuple[socket.socket, bytes] | None = None,
     ) -> None:
         path = None if out is None else out / "server.jsonl"
         self._address = Path(address)
@@ -50,6 +54,7 @@ class Server:
             turns=self._turns,
         )
         self.loop.add(self._listener.fileno(), self._accept, urgent=True)
+        self._gate = None if abroad is None else self._open_gate(*abroad)
 
     def serve(self) -> int:
         """Serve until the run is over; 1 if the server itself failed, which workers are told."""
@@ -64,10 +69,19 @@ class Server:
             self._close()
         return 0
 
+    def _open_gate(self, listener: socket.socket, key: bytes) -> Gate:
+        hub = self.hub
+        return Gate(
+            listener, self.loop,
+            key=key, on_message=hub.receive, on_end=hub.hung_up, admit=hub.admit,
+        )  # fmt: skip
+
     def _close(self) -> None:
         self.hub.close()
         self._recorder.close()
         self._listener.close()
+        if self._gate is not None:
+            self._gate.close()
         self._address.unlink(missing_ok=True)
         self.loop.close()
 

@@ -18,7 +18,8 @@ from paceline.transport.framing import FrameDecoder, FrameError
 
 
 class Line(Protocol):
-    """How the server reaches somebody: over a socket (:class:`Connection`), or within one process."""
+    """How the server reaches somebody: over a socket (:class:`Connection`, from another host
+    :class:`paceline.server.remote.RemoteConnection`), or within one process."""
 
     open: bool
     trusted: bool
@@ -43,7 +44,7 @@ class Connection:
     """
 
     def __init__(
-        self, raw: socket.socket, loop: Loop, on_message: Callable[[Connection, object], None]
+        self, raw: socket.socket, loop: Loop, on_message: Callable[[Line, object], None]
     ) -> None:
         raw.setblocking(False)
         self.peer = "a newcomer"

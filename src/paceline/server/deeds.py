@@ -67,7 +67,7 @@ class Deeds:
         self._bad = ""
         self._due: list[events.Update] = []
         self._together = together
-        self._answers = Answers(coordinator, versions, group, pull if together else None)
+        self._answers = Answers(coordinator, versions, group, pull, together=together)
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,
@@ -253,7 +253,7 @@ class Deeds:
 
     def _halt(self, order: events.Halt) -> None:
         member = self._group.members[order.rank]
-        text = f"{order.reason} (pid {member.pid}, {member.doing(self._loop.clock_s())})"
+        text = f"{order.reason} ({member.place}, {member.doing(self._loop.clock_s())})"
         if member.state == "live":
             self._group.evict(member, text)
         self._group.halt(Stop(kind="peer-lost", rank=order.rank, text=text))

@@ -18,6 +18,7 @@ from paceline.server.door import Door
 from paceline.server.exchanges import Exchanges
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
+from paceline.server.remote import RemoteConnection
 from paceline.server.turns import Turns
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
@@ -43,6 +44,7 @@ from paceline.transport.messages import (
 )
 
 REMIND_EVERY_S = 20.0
+UNDER_WAY_S = 1.0
 PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch, Vouch, TakeCut)
 
 
@@ -105,7 +107,27 @@ class Hub:
     def accept(self, listener: socket.socket) -> None:
         """Somebody connected."""
         raw, _ = listener.accept()
-        self._connections.add(Connection(raw, self._loop, self.receive))
+        self.admit(Connection(raw, self._loop, self.receive))
+
+    def admit(self, line: Line) -> None:
+        """Somebody is connected."""
+        self._connections.add(line)
+
+    def hung_up(self, line: Line) -> None:
+        """A connection from another host ended. That is how a death there is seen from here: once both
+        of a worker's have, or one has for a while (what it said on the other may be under way)."""
+        member = self._roles.get(line)
+        if member is not None:
+            both = not any(one is not None and one.open for one in (member.control, member.data))
+            due_s = self._loop.clock_s() + (0.0 if both else UNDER_WAY_S)
+            self._loop.call_at(due_s, lambda: self._lost_touch(member))
+
+    def _lost_touch(self, member: Member) -> None:
+        if member.state == "live" and self._group.members.get(member.rank) is member:
+            self._died(member)
+            for line in (member.control, member.data):
+                if line is not None:
+                    line.close()  # the process may live; it is a member no longer
 
     def watch_parent(self, pid: int) -> None:
         """End the run when process ``pid`` ends, and not before it says so."""
@@ -114,7 +136,8 @@ class Hub:
 
     def shut_down(self, text: str) -> None:
         """End the run from outside."""
-        self._group.halt(Stop(kind="shutdown", rank=-1, text=text))
+        if self._door.has_early or any(True for _ in self._group.live()):
+            self._group.halt(Stop(kind="shutdown", rank=-1, text=text))
         self._loop.stop()
 
     def look_around(self) -> None:
@@ -262,7 +285,7 @@ class Hub:
 
     def _attach(self, connection: Line, hello: Hello) -> None:
         self._door.open(hello)
-        member = self._group.members.get(hello.rank) or self._enter(hello)
+        member = self._group.members.get(hello.rank) or self._enter(connection, hello)
         if getattr(member, hello.role) is not None:
             raise FrameError(f"a second {hello.role} connection of {member}")
         setattr(member, hello.role, connection)
@@ -270,10 +293,15 @@ class Hub:
         connection.trust(f"{member}, {hello.role}", urgent=hello.role == "control")
         connection.send(self._group.halted or Welcome(incarnation=0))
 
-    def _enter(self, hello: Hello) -> Member:
-        member = Member(rank=hello.rank, pid=hello.pid, heard_s=self._loop.clock_s())
+    def _enter(self, connection: Line, hello: Hello) -> Member:
+        remote = isinstance(connection, RemoteConnection)
+        member = Member(
+            rank=hello.rank, pid=hello.pid, heard_s=self._loop.clock_s(),
+            host=(hello.host or "another host") if remote else "",
+        )  # fmt: skip
         self._group.members[hello.rank] = member
-        self._deaths.watch(hello.pid, lambda: self._died(member))
+        if not remote:
+            self._deaths.watch(hello.pid, lambda: self._died(member))
         self._group.note("joined", member.rank, f"{member} joined")
         return member
 

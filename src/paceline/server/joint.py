@@ -23,6 +23,7 @@ class Gradients:
     """One worker's gradients in its ``memory``: seen tile by tile, and parameter by parameter."""
 
     def __init__(self, layout: FlatLayout, memory: torch.Tensor) -> None:
+        self.layout = layout
         self.memory = memory
         self.pieces = Pieces(memory)
         self.views = layout.views(memory)

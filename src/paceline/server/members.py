@@ -25,7 +25,8 @@ PROGRESS_EVERY_S = 0.2
 class Member:
     """One worker. ``state``: "ended" is a process that ended after its worker had "left".
 
-    ``owed``: the type of the request it waits for an answer to, "" if none.
+    ``owed``: the type of the request it waits for an answer to, "" if none. ``host``: "" for the
+    server's own.
 
     ``heard_s``: when it was last heard from; then its main thread had been in ``phase`` for
     ``phase_age_s``.
@@ -34,6 +35,7 @@ class Member:
     rank: int
     pid: int
     heard_s: float
+    host: str = ""
     state: State = "live"
     phase: str = "start"
     phase_age_s: float = 0.0
@@ -42,7 +44,12 @@ class Member:
     data: Line | None = None
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (pid {self.pid})"
+        return f"rank {self.rank} ({self.place})"
+
+    @property
+    def place(self) -> str:
+        """``pid 71``, and on which host unless it is the server's."""
+        return f"pid {self.pid}{' on ' * bool(self.host)}{self.host}"
 
     def doing(self, now_s: float) -> str:
         """``phase 'forward' for 3.1 s``, as far as is known."""

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from paceline.errors import MismatchError, UsageError, bad_value
+from paceline.gradients.buckets import buckets_of
 from paceline.gradients.layout import FlatLayout, layout_of
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.server.joint import Gradients
 from paceline.server.masters import Masters
+from paceline.server.members import Member
+from paceline.server.parcels import Intake, Outgo, Stored
+from paceline.server.remote import RemoteConnection
 from paceline.server.shards import Shard
+from paceline.server.versions import Versions
 from paceline.transport.messages import Open, Tensor
 from paceline.transport.shared_memory import Region
 
@@ -55,6 +61,38 @@ def initial_values(layout: FlatLayout, region: torch.Tensor) -> torch.Tensor | M
     """The first version's bytes out of rank 0's region, or masters if ``layout`` has 16-bit types."""
     wide = gradients_of(layout)
     return region if wide is layout else Masters(region, narrow=layout, wide=wide)
+
+
+def gradients_from(member: Member, opening: Open, layout: FlatLayout) -> Mapped:
+    """Where ``member``'s gradients come: its own region, or one of the server's if it is remote."""
+    if not isinstance(member.data, RemoteConnection):
+        return map_region(opening, member.pid, layout)
+    region = Region.create(layout.total_bytes)
+    if opening.initial is not None:
+        if len(opening.initial) != layout.total_bytes:
+            raise bad_value("initial", f"{len(opening.initial)} bytes", str(layout.total_bytes))
+        region.memory.copy_(torch.frombuffer(bytearray(opening.initial), dtype=torch.uint8))
+    return Mapped(region=region, gradients=Gradients(layout, region.memory))
+
+
+def carry_frames(member: Member, opening: Open, mapped: Mapped, versions: Versions) -> None:
+    """Let a remote ``member``'s connection carry its gradients and the ``versions`` it is given."""
+    if not isinstance(member.data, RemoteConnection):
+        return
+
+    def stored(fd: int) -> Stored:
+        buffer = versions.named(fd)
+        return Stored(name=(fd, buffer.written), memory=_bytes_of(buffer.pieces.memory))
+
+    memory = _bytes_of(mapped.gradients.memory)
+    buckets = buckets_of(mapped.gradients.layout, opening.bucket_bytes)
+    intake = Intake([memory[one.start_bytes : one.stop_bytes] for one in buckets])
+    member.data.carry(intake, Outgo(stored))
+
+
+def _bytes_of(memory: torch.Tensor) -> memoryview:
+    array: Any = memory.numpy()
+    return memoryview(array)
 
 
 def map_region(opening: Open, pid: int, layout: FlatLayout) -> Mapped:

@@ -30,10 +30,11 @@ from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.server.opening import (
     build_shard,
+    carry_frames,
     check_same,
+    gradients_from,
     initial_values,
     layout_for,
-    map_region,
 )
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Refusals, Seat
@@ -160,7 +161,7 @@ class ServerPlane:
         layout = layout_for(first)
         for rank, (member, opening) in sorted(self._openings.items()):
             check_same(first, opening, rank)
-            mapped = map_region(opening, member.pid, gradients_of(layout))
+            mapped = gradients_from(member, opening, gradients_of(layout))
             self._seats[rank] = Seat(member=member, mapped=mapped)
         strategy = parse_strategy(first.strategy)
         self._coordinator = Coordinator(
@@ -175,6 +176,8 @@ class ServerPlane:
         )
         shard = build_shard(first, gradients_of(layout))
         versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
+        for rank, (member, opening) in self._openings.items():
+            carry_frames(member, opening, self._seats[rank].mapped, versions)
         self._vouching = Vouching(layout, versions)
         if first.serving_s > 0:
             self._capacity = Capacity(

@@ -7,11 +7,12 @@ import os
 import select
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import ServerLostError
 from paceline.launch.allocator import allocator_environment
+from paceline.transport.addresses import Remote
 
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 2.0
@@ -19,10 +20,12 @@ STOP_WITHIN_S = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerProcess:
-    """A server that was started. ``address``: its socket's path, for ``channel.connect``."""
+    """A server that was started. ``address``: its socket's path, for ``channel.connect``. ``port``: on
+    which it listens to other hosts."""
 
     address: str
     process: subprocess.Popen[bytes]
+    port: int | None = None
 
     @property
     def pid(self) -> int:
@@ -57,12 +60,15 @@ def start_server(
     owns_directory: bool = False,
     replay: Path | None = None,
     until: int | None = None,
+    listen: Remote | None = None,
+    key: Path | None = None,
 ) -> ServerProcess:
     """Start a server with its socket in ``directory`` (private, 0700), and wait until it listens.
 
     ``out``: where it writes ``server.jsonl``. ``owns_directory``: it removes ``directory`` at its end.
     ``replay``: a ``server.jsonl`` whose order it keeps, ``until``: up to this version. It ends with
-    process ``parent_pid`` at the latest.
+    process ``parent_pid`` at the latest. ``listen``: where it listens to workers on other hosts (port 0:
+    at any that is free), who must have the key in the file ``key``.
     Raises :class:`ServerLostError` if it does not come up. It has a session of its own, so that
     Ctrl-C in a terminal reaches whoever started it, not itself.
     """
@@ -73,6 +79,8 @@ def start_server(
     command += ["--owns-directory"] if owns_directory else []
     command += [] if replay is None else ["--replay", str(replay)]
     command += [] if until is None else ["--until", str(until)]
+    command += [] if listen is None else ["--listen", str(listen)]
+    command += [] if key is None else ["--key", str(key)]
     command += [] if parent_pid is None else ["--parent", str(parent_pid)]
     process = subprocess.Popen(
         command,
@@ -85,7 +93,8 @@ def start_server(
     assert process.stdout is not None
     with process.stdout as said:
         ready, _, _ = select.select([said], [], [], START_WITHIN_S)
-        if not ready or said.readline() != b"ready\n":
+        words = said.readline().split() if ready else []
+        if words[:1] != [b"ready"]:
             server.stop()
             raise ServerLostError(f"the server did not start (exit status {server.poll()})")
-    return server
+    return replace(server, port=int(words[1])) if len(words) > 1 else server

@@ -62,6 +62,10 @@ class Versions:
         """The latest version, whole."""
         return self._current
 
+    def named(self, fd: int) -> Buffer:
+        """The buffer that answers call ``fd``."""
+        return next(buffer for buffer in self._buffers if buffer.fd == fd)
+
     @property
     def source(self) -> Pieces:
         """What an update starts from."""

@@ -78,7 +78,7 @@ class Channel:
 
     def _read(self, timeout_s: float | None) -> bytes:
         try:
-            if timeout_s is not None and not _readable(self._socket, timeout_s):
+            if timeout_s is not None and not readable(self._socket, timeout_s):
                 raise TimeoutError(f"no message for {timeout_s} s")
             data = self._socket.recv(RECEIVE_BYTES)
         except TimeoutError:
@@ -90,7 +90,8 @@ class Channel:
         return data
 
 
-def _readable(connection: socket.socket, timeout_s: float) -> bool:
+def readable(connection: socket.socket, timeout_s: float) -> bool:
+    """Whether something can be read from ``connection`` within ``timeout_s``."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))

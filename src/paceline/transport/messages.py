@@ -7,10 +7,12 @@ A worker holds two connections to the server:
 * **data**, owned by the worker's main thread: ``Hello`` first (answered by ``Welcome``), then one
   request at a time, each answered by exactly one reply of the type named beside it, or by ``Stop``.
 
-Payloads never travel in messages. A worker's gradients lie in a shared-memory region of its own,
+Payloads do not travel in messages. A worker's gradients lie in a shared-memory region of its own,
 which is the server's from ``Open`` or ``Push`` until the reply. Parameters lie in buffers of the
 server's, one version in each: ``parameters_fd`` in a reply says which (the descriptor in the server's
 process), and the worker may read that one until it sends ``Ready`` or ``Push``.
+A worker on another host sends its gradients before ``Push`` as frames of their own, and gets what
+``parameters_fd`` names before the reply (:mod:`paceline.transport.frames`); all else is the same.
 
 Decoding validates types and never executes anything. This module does not know sockets.
 """
@@ -23,10 +25,13 @@ import msgspec
 
 from paceline.events import Left
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
 MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
 
+
+WINDOW, GLANCE = 0, 1
+"""The numbers of a remote worker's two places for parameters: of its window, and to look at beside it."""
 
 AbortKind = Literal["peer-failed", "inconsistent"]
 
@@ -204,7 +209,8 @@ class Open(Message, frozen=True, kw_only=True):
     scale to begin with (:class:`paceline.gradients.precision.loss_scale.LossScale`). ``version``,
     ``progress``: where the checkpoint stood from which training goes on. ``serving_s``: for how long
     each push keeps the server busy that is emulated. ``limit``: the state of a relative limit on norms
-    (:mod:`paceline.gradients.norm_limit`), None for ``clip_norm`` alone.
+    (:mod:`paceline.gradients.norm_limit`), None for ``clip_norm`` alone. ``initial``: what rank 0's
+    region holds, where the server cannot see it.
     """
 
     strategy: str
@@ -221,6 +227,7 @@ class Open(Message, frozen=True, kw_only=True):
     progress: int = 0
     serving_s: float = 0.0
     limit: list[float] | None = None
+    initial: bytes | None = None
 
 
 class Opened(Message, frozen=True, kw_only=True):

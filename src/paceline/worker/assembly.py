@@ -65,6 +65,8 @@ def assemble(
     check_pairings(
         options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
     )
+    if options.runtime.key is not None:
+        launch = replace(launch, key=Path(options.runtime.key).absolute())
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
     network = None if cluster is None else cluster.network
     strategy = _joining(model, options, network, launch)
@@ -201,7 +203,8 @@ def _joining(
     where it leaves a choice. Raises UsageError."""
     layers = norms_of(model)
     refuse_norms(layers, options.batch_norm, world_size=launch.world_size)
-    strategy = options.strategy if network is None else over_network(options.strategy)
+    apart = network is not None or launch.several_hosts
+    strategy = over_network(options.strategy) if apart else options.strategy
     if not layers or launch.world_size == 1:
         return strategy
     return strategy_for_norms(strategy, options.batch_norm)
@@ -232,7 +235,7 @@ def topology(
     *,
     collectives: bool = True,
 ) -> PlaneName:
-    """Which plane joins the workers. All are on one host (a session of several is refused).
+    """Which plane joins the workers; where they are on several hosts ``strategy`` says so by now.
     Without ``collectives`` (several workers in one process) the server does what all-reduce would.
 
     Raises UsageError where the operating system lacks what the plane needs.

@@ -21,7 +21,7 @@ from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.masters import Masters
 from paceline.gradients.precision.wire import NarrowSums, Traffic
-from paceline.launch.rendezvous import process_group_store, unique_name
+from paceline.launch.rendezvous import process_group_store
 from paceline.transport.collective import Group
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
 from paceline.worker.meetings import Meetings
@@ -264,9 +264,10 @@ class CollectivePlane:
 
 
 def _join(session: Session, device: torch.device) -> Group:
-    names = session.gather("process-group", unique_name().encode())
     return Group(
-        process_group_store(session.rendezvous, names[0].decode()),
+        process_group_store(
+            session.rendezvous, session.rank, lambda said: session.gather("process-group", said)
+        ),
         rank=session.rank,
         world_size=session.world_size,
         device=device,

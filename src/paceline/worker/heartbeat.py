@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from paceline.transport.channel import Channel, ChannelClosedError
+from paceline.transport.frame_channel import FrameChannel
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Abort, AbortKind, Beat, Stop
 from paceline.worker.halt import Halt
@@ -36,7 +37,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Channel | FrameChannel,
         *,
         launcher_pid: int | None,
         clock_s: Callable[[], float],

@@ -34,12 +34,14 @@ class Runtime:
     """Details of a run. ``evict_after_s``: silence after which a worker counts as lost, in seconds.
 
     ``out``: directory for the trace (None: the launcher's, or no trace). ``max_skips``: so many windows
-    in a row that are skipped because their gradient is not finite end the run.
+    in a row that are skipped because their gradient is not finite end the run. ``key``: file of the key
+    that the hosts of a run share (`paceline key`), for launchers other than `paceline run`.
     """
 
     evict_after_s: float = DEFAULT_EVICT_AFTER_S
     out: Path | str | None = None
     max_skips: int = 20
+    key: Path | str | None = None
 
     def __post_init__(self) -> None:
         value = self.evict_after_s

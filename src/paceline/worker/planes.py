@@ -42,6 +42,6 @@ def _refuse_narrow_wire(training: Training) -> None:
     if training.precision.reduce is not None:
         raise UsageError(
             f"reduce_dtype (here {training.precision.reduce}) and {training.strategy} cannot work "
-            "together: on the server plane of one host gradients cross no wire. Leave reduce_dtype "
-            "out, or use strategy='sync:allreduce'."
+            "together: on the server plane gradients cross no wire, or (between hosts) as they are. Leave "
+            "reduce_dtype out, or use strategy='sync:allreduce'."
         )

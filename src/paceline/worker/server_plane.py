@@ -20,10 +20,8 @@ from paceline.gradients.precision.layouts import gradients_of
 from paceline.strategies import is_dealt, is_joint, needs_everyone
 from paceline.transport.messages import (
     CutTaken,
-    Decided,
     Ended,
     Fetch,
-    Filled,
     Open,
     OpenPass,
     OptimizerSpec,
@@ -36,11 +34,11 @@ from paceline.transport.messages import (
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
+from paceline.worker.payload_ways import way_of
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.recipe_parts import own_gradient
 from paceline.worker.session import Session
 from paceline.worker.shared_gradients import BUCKET_BYTES, SharedGradients
-from paceline.worker.shared_parameters import SharedParameters
 from paceline.worker.training import Training
 
 BROADCAST_BYTES = 16 * 2**20
@@ -68,18 +66,21 @@ class ServerPlane:
         self._pull_bytes = sum(slot.span_bytes for slot in layout.slots)
         self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
         self._accumulation = Accumulation(parameters, training.precision.accumulate)
-        overlaps = needs_everyone(training.strategy) and _cores_are_free(session.world_size)
+        sums = needs_everyone(training.strategy)
+        tells = (sums and _cores_are_free(session.world_size)) or session.frames is not None
         self._gradients = SharedGradients(
             parameters, gradients_of(layout),
-            tell=self._filled if overlaps else None, clock_s=training.clock_s,
+            tell=self._filled if tells else None, clock_s=training.clock_s,
         )  # fmt: skip
         self._buffer = self._gradients.buffer
         self._own = own_gradient(training, self._gradients.views, session.world_size)
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
-        opened = session.request(self._opening())
-        self._shared = SharedParameters(parameters, layout, opened.server_pid)
+        self._way = way_of(
+            session, self._gradients, parameters, layout, ahead=sums, early=not self._own.clips
+        )
+        opened, self._shared = self._way.open(self._opening())
         self._shared.show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
         vars(training.optimizer)["_opt_called"] = True
@@ -134,7 +135,7 @@ class ServerPlane:
     def exchange(self, contribution: Contribution) -> Outcome:
         began_s = self._training.clock_s()
         push = self._push(contribution)
-        decided: Decided = self._session.request(push)
+        decided = self._way.push(push)
         self._shared.show(decided.parameters_fd)
         self._buffer.clear()
         norm = self._own.decided(decided)
@@ -165,7 +166,7 @@ class ServerPlane:
         self._request_pass(self._plan, 0)
         if self._next is not None:  # started already: the others count on a push for it
             self._next = None
-            self._session.request(self._push(Contribution(weight=0.0, unit=self._plan.unit)))
+            self._way.push(self._push(Contribution(weight=0.0, unit=self._plan.unit)))
             self._buffer.clear()
 
     def latest(self) -> AbstractContextManager[None]:
@@ -227,7 +228,7 @@ class ServerPlane:
             manifest=tensors_of(training.trainables),
             optimizer=OptimizerSpec(name=type(training.optimizer).__name__, groups=self._groups),
             clip_norm=None if own.clips else training.clip_norm,
-            region_fd=self._gradients.region.fd,
+            region_fd=-1,
             region_bytes=self._gradients.region.memory.numel(),
             bucket_bytes=BUCKET_BYTES,
             state=dump_state(training.optimizer, training.trainables) if gives_state else None,
@@ -274,7 +275,7 @@ class ServerPlane:
 
     def _filled(self, buckets: int) -> None:
         """In the midst of backward: the server may sum what every worker has."""
-        self._session.tell(Filled(buckets=buckets))
+        self._way.filled(buckets)
 
     def _changed_groups(self) -> list[dict[str, Any]] | None:
         """The groups' hyper-parameters, if they differ from what the server last heard."""

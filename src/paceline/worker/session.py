@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol
 from paceline.errors import PacelineError, PeerLostError, ServerLostError
 from paceline.launch.context import Launch
 from paceline.launch.rendezvous import Rendezvous, find_server
-from paceline.transport.channel import Channel, ChannelClosedError, connect
+from paceline.transport.channel import Channel, ChannelClosedError
+from paceline.transport.frame_channel import FrameChannel, reach
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
     PROTOCOL_VERSION,
@@ -96,8 +97,8 @@ class Session:
         """
         rendezvous = find_server(launch)
         address = rendezvous.address
-        control = _call_on(address, hello(launch, "control", evict_after_s))
-        data = _call_on(address, hello(launch, "data", evict_after_s))
+        control = _call_on(address, launch, hello(launch, "control", evict_after_s))
+        data = _call_on(address, launch, hello(launch, "data", evict_after_s))
         heartbeat = Heartbeat(
             control, launcher_pid=launch.launcher_pid, clock_s=clock_s, on_beat=on_beat
         )
@@ -139,6 +140,11 @@ class Session:
             HandIn(pass_id=pass_id, number=number, together=together, part=part)
         )
         return dict(zip(handed.ranks, handed.parts, strict=True)) if handed.turn else None
+
+    @property
+    def frames(self) -> FrameChannel | None:
+        """Where tensors travel if the server is on another host; None where memory is shared."""
+        return self._data if isinstance(self._data, FrameChannel) else None
 
     def tell_phase(self, report: Callable[[], tuple[str, float]]) -> None:
         """Let every beat say what the main thread does: ``report()``, a phase and its age in seconds."""
@@ -204,9 +210,9 @@ def hello(launch: Launch, role: Literal["control", "data"], evict_after_s: float
     )  # fmt: skip
 
 
-def _call_on(address: str, introduction: Hello) -> Channel:
+def _call_on(address: str, launch: Launch, introduction: Hello) -> Channel | FrameChannel:
     try:
-        channel = connect(address)
+        channel = reach(address, launch.key)
         introduce(channel, introduction)
     except (ChannelClosedError, FrameError) as error:
         raise ServerLostError(f"No server answers at {address}: {error}") from error

@@ -1,0 +1,106 @@
+"""One run on several hosts: which of them this is, and where they meet.
+
+    paceline run --nnodes 2 --node-rank 0 --master-addr host0 --key run.key -n 4 train.py
+
+Host 0 has the server; every host's launcher starts and watches its own workers. Knows no workers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paceline.errors import UsageError, bad_value
+from paceline.transport.addresses import Remote
+from paceline.transport.keys import addresses_of, key_for
+
+MOST_HOSTS = 256
+DEFAULT_PORT = 29500
+"""torchrun's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hosts:
+    """``count`` hosts, of which this is number ``number``; ``server``: where host 0 is reached, by whoever
+    has the key in the file ``key`` (None: by this machine only)."""
+
+    count: int
+    number: int
+    server: Remote
+    key: Path | None
+
+    def environment(self) -> dict[str, str]:
+        """For scripts that use torch.distributed themselves, and for gloo: which interface leads there."""
+        meeting = {"MASTER_ADDR": self.server.host, "MASTER_PORT": str(self.server.port + 1)}
+        if "GLOO_SOCKET_IFNAME" in os.environ:
+            return meeting
+        interface = _interface_to(self.server)
+        return {**meeting, "GLOO_SOCKET_IFNAME": interface} if interface else meeting
+
+
+def checked_hosts(hosts: Hosts) -> Hosts:
+    """``hosts``, if they make sense and the key may be used. Raises UsageError."""
+    if not 1 <= hosts.count <= MOST_HOSTS:
+        raise bad_value("nnodes", hosts.count, f"a whole number from 1 to {MOST_HOSTS}")
+    if not 0 <= hosts.number < hosts.count:
+        raise bad_value("node_rank", hosts.number, f"a whole number from 0 to {hosts.count - 1}")
+    if not 0 < hosts.server.port < 2**16 - 1:
+        raise bad_value("master_port", hosts.server.port, "a whole number from 1 to 65534")
+    key_for(hosts.server.host, hosts.key, addresses_of)
+    return hosts
+
+
+def identity() -> str:
+    """This host, as memory and processes see it: two containers of one machine are two hosts."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    for space in ("net", "pid"):
+        with suppress(OSError):
+            parts.append(os.readlink(f"/proc/self/ns/{space}"))
+    return " ".join(parts)
+
+
+def hosts_from(options: Mapping[str, Any]) -> Hosts | None:
+    """What the command line says of hosts; None if it is one. Raises UsageError for half of it."""
+    said = {name: options[name] for name in ("node_rank", "master_addr", "master_port", "key")}
+    if options["nnodes"] in (None, 1):
+        for name, value in said.items():
+            if value is not None:
+                word = name.replace("_", "-")
+                raise UsageError(f"--{word} is about several hosts: say --nnodes, too.")
+        return None
+    for name in ("node_rank", "master_addr"):
+        if said[name] is None:
+            raise UsageError(
+                f"--nnodes={options['nnodes']} needs --{name.replace('_', '-')}: each host has its number "
+                "(--node-rank, from 0), and all name the address of host 0 (--master-addr)."
+            )
+    port, key = said["master_port"], said["key"]
+    where = Remote(host=said["master_addr"], port=DEFAULT_PORT if port is None else port)
+    return Hosts(
+        count=options["nnodes"], number=said["node_rank"], server=where,
+        key=None if key is None else key.absolute(),
+    )  # fmt: skip
+
+
+def _interface_to(remote: Remote) -> str:
+    """The interface that leads to ``remote``; "" if nobody knows."""
+    with suppress(OSError):
+        family, kind, _, _, where = socket.getaddrinfo(
+            remote.host, remote.port, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(where)  # sends nothing
+            own = probe.getsockname()[0]
+        for name, addresses in psutil.net_if_addrs().items():
+            if any(one.address.split("%")[0] == own for one in addresses):
+                return str(name)
+    return ""

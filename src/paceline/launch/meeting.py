@@ -1,0 +1,53 @@
+"""How the launchers of several hosts come together and part: one serves, the others listen to it.
+
+Knows notices and no workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from paceline.launch.hosts import Hosts
+from paceline.launch.observer import Observer, observe
+from paceline.launch.summary import NoticeResult
+from paceline.transport.channel import ChannelClosedError
+
+AGAIN_AFTER_S = 0.5
+PARTING_S = 2.0
+"""How long host 0 stays after the run was stopped, so that the others hear why."""
+
+_GONE = ("left", "died", "evicted")
+
+
+def meet(hosts: Hosts, *, workers: int, given_up: Callable[[], bool]) -> Observer | None:
+    """Wait until host 0's server answers, and listen to it; None once ``given_up``.
+
+    Raises UsageError if it has another key.
+    """
+    while not given_up():
+        with suppress(ChannelClosedError):
+            return observe(str(hosts.server), workers=workers, key=hosts.key)
+        time.sleep(AGAIN_AFTER_S)
+    return None
+
+
+class Elsewhere:
+    """Whether host 0 has to stay: ``own`` are its ranks, ``clock_s`` is notices' clock."""
+
+    def __init__(self, own: Iterable[int], clock_s: Callable[[], float]) -> None:
+        self._own = frozenset(own)
+        self._clock_s = clock_s
+
+    def over(self, notices: Iterable[NoticeResult]) -> bool:
+        """All workers elsewhere that ever joined have gone, or the run was stopped a while ago."""
+        there: set[int] = set()
+        for notice in notices:
+            if notice.kind == "halted":
+                return self._clock_s() - notice.time_s > PARTING_S
+            if notice.kind == "joined":
+                there.add(notice.rank)
+            elif notice.kind in _GONE:
+                there.discard(notice.rank)
+        return there <= self._own
