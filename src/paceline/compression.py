@@ -86,7 +86,18 @@ class Sign:
         return "sign"
 
 
-Method = TopK | RandomK | PowerSGD | Int8 | Sign
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Own:
+    """An object of the user's with the four methods of :class:`paceline.gradients.codecs.codec.Codec`."""
+
+    codec: Any
+
+    def __str__(self) -> str:
+        return type(self.codec).__name__
+
+
+Method = TopK | RandomK | PowerSGD | Int8 | Sign | Own
+METHODS_OF_A_CODEC = ("encode", "decode", "payload_bytes", "summable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,10 +131,10 @@ class Compression:
 
 def default_warmup(method: Method) -> int:
     """In updates. 0 where there is nothing that could come in slowly."""
-    return 0 if isinstance(method, Int8 | Sign) else WARMUP_UPDATES
+    return 0 if isinstance(method, Int8 | Sign | Own) else WARMUP_UPDATES
 
 
-def parse_compression(text: str | Method | Compression | None) -> Compression | None:
+def parse_compression(text: Any) -> Compression | None:
     """The compression that ``text`` names. ``parse_compression(str(x)) == x`` for every ``x``.
 
     Raises UsageError that lists the words, for text that names none.
@@ -133,7 +144,7 @@ def parse_compression(text: str | Method | Compression | None) -> Compression | 
     if isinstance(text, Method):
         return Compression(method=text, warmup=default_warmup(text))
     if not isinstance(text, str):
-        raise bad_value("compress", text, f"None, {WORDS}")
+        return Compression(method=_own(text), warmup=0)
     word, *options = text.lower().replace(" ", "").split(",")
     chosen = Compression(method=(found := _method(text, word)), warmup=default_warmup(found))
     for option in options:
@@ -149,6 +160,17 @@ def at(compression: Compression, share: float) -> Method | None:
     if isinstance(method, TopK | RandomK):
         return replace(method, density=method.density**share)
     return None
+
+
+def _own(given: Any) -> Own:
+    missing = [name for name in METHODS_OF_A_CODEC if not callable(getattr(given, name, None))]
+    if missing:
+        raise bad_value(
+            "compress", given, f"None, {WORDS}",
+            f"An object of yours needs methods {', '.join(METHODS_OF_A_CODEC)}; "
+            f"this one lacks {', '.join(missing)}.",
+        )  # fmt: skip
+    return Own(codec=given)
 
 
 def _method(text: str, word: str) -> Method:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil, prod
 
-from paceline.compression import Int8, Method, PowerSGD, RandomK, Sign, TopK
+from paceline.compression import Int8, Method, Own, PowerSGD, RandomK, Sign, TopK
 
 BLOCK = 1024
 """Values that share a scale in int8."""
@@ -52,6 +52,8 @@ def payload_bytes(method: Method, shape: Shape, item_bytes: int) -> int:
             return count + ceil(count / BLOCK) * item_bytes
         case Sign():
             return ceil(count / 8) + item_bytes
+        case Own():
+            return int(method.codec.payload_bytes(shape, item_bytes))
 
 
 def is_whole(method: Method | None, shape: Shape, item_bytes: int) -> bool:

@@ -1,0 +1,135 @@
+"""Error feedback: what compression withheld from an update is added to the next gradient.
+
+(Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019.) Kept per parameter, in units of
+weight times gradient without any loss scale, so that neither a changed scale nor a short window
+gives it another meaning. It changes only when a push was applied: one that was dropped or refused is
+as if it had never been. So over the pushes applied, sum(sent) + residual == sum(gradients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from paceline.gradients.layout import Slot
+
+
+class Feedback(Protocol):
+    """What becomes of what is withheld. ``unit``: a gradient times this is weight times gradient."""
+
+    def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
+        """Add to parameter ``place``'s gradient, in place, what was withheld from it."""
+
+    def withhold(
+        self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float
+    ) -> None:
+        """Of the corrected ``gradient`` only ``sent`` is on its way. ``sent`` is overwritten."""
+
+    def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
+        """Memory laid out as ``like``, to be given to :meth:`withhold` as ``sent``."""
+
+    def sent_whole(self, place: int) -> None:
+        """All of the corrected gradient is on its way."""
+
+    def settle(self, applied: bool) -> None:
+        """The push was applied, or it leaves no trace."""
+
+    def residuals(self) -> dict[str, torch.Tensor]:
+        """What is withheld, by parameter name."""
+
+
+class Residuals:
+    """``kept``: what a checkpoint holds for this worker, by parameter name."""
+
+    def __init__(
+        self, slots: Sequence[Slot], kept: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
+        self._names = [slot.name for slot in slots]
+        kept = kept or {}
+        self._kept: dict[int, torch.Tensor] = {
+            place: _laid_out(kept[slot.name], slot)
+            for place, slot in enumerate(slots)
+            if slot.name in kept
+        }
+        self._spare: dict[int, torch.Tensor] = {}
+        self._coming: dict[int, torch.Tensor | None] = {}
+
+    def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
+        if (kept := self._kept.get(place)) is not None:
+            gradient.add_(kept.to(gradient.device), alpha=1 / unit)
+
+    def withhold(
+        self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float
+    ) -> None:
+        self._coming[place] = torch.sub(gradient, sent, out=sent).mul_(unit)
+
+    def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
+        spare = self._spare.pop(place, None)
+        return torch.empty_like(like) if spare is None else spare
+
+    def sent_whole(self, place: int) -> None:
+        self._coming[place] = None
+
+    def settle(self, applied: bool) -> None:
+        for place, coming in self._coming.items():
+            old = self._kept.pop(place, None) if applied else coming
+            if applied and coming is not None:
+                self._kept[place] = coming
+            if old is not None:
+                self._spare[place] = old
+        self._coming = {}
+
+    def residuals(self) -> dict[str, torch.Tensor]:
+        return {self._names[place]: kept for place, kept in sorted(self._kept.items())}
+
+
+class NoFeedback:
+    """What is withheld is lost."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[int, torch.Tensor] = {}
+
+    def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
+        return
+
+    def withhold(
+        self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float
+    ) -> None:
+        return
+
+    def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
+        if place not in self._rooms:
+            self._rooms[place] = torch.empty_like(like)
+        return self._rooms[place]
+
+    def sent_whole(self, place: int) -> None:
+        return
+
+    def settle(self, applied: bool) -> None:
+        return
+
+    def residuals(self) -> dict[str, torch.Tensor]:
+        return {}
+
+
+def shared_out(
+    residuals: Mapping[int, Mapping[str, torch.Tensor]], *, rank: int, world_size: int
+) -> dict[str, torch.Tensor]:
+    """What ``rank`` of ``world_size`` goes on with, of the ``residuals`` of the ranks there were.
+
+    Their sum over ranks stays what it was: a rank that is no more leaves its own to another.
+    """
+    mine: dict[str, torch.Tensor] = {}
+    for old in sorted(residuals):
+        if old % world_size == rank:
+            for name, residual in residuals[old].items():
+                mine[name] = mine[name] + residual if name in mine else residual.clone()
+    return mine
+
+
+def _laid_out(residual: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """A copy of ``residual`` in memory as gradients of ``slot`` are."""
+    made = torch.empty_strided(slot.shape, slot.stride, dtype=slot.dtype)
+    return made.copy_(residual)

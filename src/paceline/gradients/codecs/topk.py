@@ -1,0 +1,42 @@
+"""The values largest in magnitude, each with its index (Aji and Heafield, EMNLP 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from paceline import payloads
+from paceline.compression import TopK
+from paceline.gradients.codecs.codec import ParcelError, Shape, as_bytes, check_finite, cut, flat
+from paceline.gradients.codecs.largest import largest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopKCodec:
+    """``method``: which share of the values."""
+
+    method: TopK
+
+    def encode(self, values: torch.Tensor, turn: int) -> torch.Tensor:
+        every = flat(values)
+        places = largest(every, payloads.kept(every.numel(), self.method.density))
+        return as_bytes(every[places], places.to(torch.int32))
+
+    def decode(self, parcel: torch.Tensor, out: torch.Tensor, turn: int) -> None:
+        every = flat(out)
+        count = payloads.kept(every.numel(), self.method.density)
+        values, rest = cut(parcel, out.dtype, count)
+        places, _ = cut(rest, torch.int32, count)
+        low, high = torch.aminmax(places)
+        if int(low) < 0 or int(high) >= every.numel():
+            raise ParcelError(f"an index outside 0 to {every.numel() - 1}")
+        check_finite(values)
+        every.zero_()
+        every[places.to(torch.int64)] = values
+
+    def payload_bytes(self, shape: Shape, item_bytes: int) -> int:
+        return payloads.payload_bytes(self.method, shape, item_bytes)
+
+    def summable(self) -> bool:
+        return False
