@@ -33,7 +33,9 @@ def views(of: FlatLayout) -> list[torch.Tensor]:
     return of.views(torch.zeros(of.total_bytes, dtype=torch.uint8))
 
 
-def packer(word: str, of: FlatLayout, state: dict[str, dict[str, torch.Tensor]] | None = None) -> Packer:
+def packer(
+    word: str, of: FlatLayout, state: dict[str, dict[str, torch.Tensor]] | None = None
+) -> Packer:
     chosen, state = compression(word), state or {}
     residuals = Residuals(of.slots, state.get("residuals"))
     feedback = residuals if chosen.feedback else NoFeedback()

@@ -108,7 +108,7 @@ def test_randomk_draws_alike_and_anew() -> None:
     for turn in range(200):
         codec.decode(codec.encode(values, turn), first, turn)
         seen += first
-    assert 5 <= float(seen.min())  # each value 20 times on average
+    assert float(seen.min()) >= 5  # each value 20 times on average
     assert float(seen.max()) <= 45
 
 

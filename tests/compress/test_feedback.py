@@ -104,7 +104,9 @@ def test_what_is_refused_leaves_not_a_bit_of_a_trace(word: str) -> None:
                 packed = one.pack(spoiled, b"\1\1\1", Moment(turn=turn, share=1.0, unit=1.0))
                 assert packed.bad == 0
                 one.settle(False)
-                one.pack([v.clone() for v in gradients], b"\1\1\1", Moment(turn=9, share=1.0, unit=4.0))
+                one.pack(
+                    [v.clone() for v in gradients], b"\1\1\1", Moment(turn=9, share=1.0, unit=4.0)
+                )
                 one.settle(False)
             one.pack(gradients, b"\1\1\1", Moment(turn=turn, share=1.0, unit=1.0))
             one.settle(True)

@@ -32,9 +32,7 @@ def test_words_are_printed_as_they_are_parsed(text: str) -> None:
 
 def test_values_are_taken_as_they_are() -> None:
     assert parse_compression(None) is None
-    assert parse_compression(TopK(density=0.1)) == Compression(
-        method=TopK(density=0.1), warmup=100
-    )
+    assert parse_compression(TopK(density=0.1)) == Compression(method=TopK(density=0.1), warmup=100)
     assert parse_compression("int8") == Compression(method=Int8(), warmup=0)
 
 

@@ -136,6 +136,8 @@ def _training(
         recipe=options.recipe,
         warm_up=recipe_parts.warm_up(options.recipe, world_size=launch.world_size),
         limit=recipe_parts.limit(options.recipe, beginning.limit),
+        compress=options.compress,
+        compressed=beginning.compressed,
     )
 
 
@@ -294,6 +296,7 @@ def _said(options: Options) -> dict[str, str]:
         "batch_norm": options.batch_norm,
         "types": str(options.types),
         "recipe": str(options.recipe),
+        "compress": str(options.compress),
     }
 
 

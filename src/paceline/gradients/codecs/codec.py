@@ -46,9 +46,7 @@ def as_bytes(*parts: torch.Tensor) -> torch.Tensor:
     return raw[0] if len(raw) == 1 else torch.cat(raw)
 
 
-def cut(
-    parcel: torch.Tensor, dtype: torch.dtype, count: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def cut(parcel: torch.Tensor, dtype: torch.dtype, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The first ``count`` numbers in ``parcel``, and the bytes after them. Raises ParcelError."""
     size_bytes = count * dtype.itemsize
     if parcel.numel() < size_bytes:

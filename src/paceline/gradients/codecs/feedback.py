@@ -22,9 +22,7 @@ class Feedback(Protocol):
     def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
         """Add to parameter ``place``'s gradient, in place, what was withheld from it."""
 
-    def withhold(
-        self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float
-    ) -> None:
+    def withhold(self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float) -> None:
         """Of the corrected ``gradient`` only ``sent`` is on its way. ``sent`` is overwritten."""
 
     def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
@@ -60,9 +58,7 @@ class Residuals:
         if (kept := self._kept.get(place)) is not None:
             gradient.add_(kept.to(gradient.device), alpha=1 / unit)
 
-    def withhold(
-        self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float
-    ) -> None:
+    def withhold(self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float) -> None:
         self._coming[place] = torch.sub(gradient, sent, out=sent).mul_(unit)
 
     def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
@@ -94,9 +90,7 @@ class NoFeedback:
     def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
         return
 
-    def withhold(
-        self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float
-    ) -> None:
+    def withhold(self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float) -> None:
         return
 
     def room(self, place: int, like: torch.Tensor) -> torch.Tensor:

@@ -53,7 +53,7 @@ def _above(values: torch.Tensor, threshold: float) -> torch.Tensor:
         return torch.nonzero(values.abs() > threshold).view(-1)
     found = [
         torch.nonzero(piece.abs() > threshold).view(-1).add_(number * PIECE)
-        for number, piece in enumerate(values.split(PIECE))
+        for number, piece in enumerate(torch.split(values, PIECE))
     ]
     return torch.cat(found)
 

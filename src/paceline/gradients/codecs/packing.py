@@ -122,7 +122,7 @@ class Unpacker:
         sizes = self._sizes(choice, used)
         if len(parcel) != sum(sizes) + _HEADER.size:
             raise ParcelError(f"{len(parcel)} bytes, expected {sum(sizes) + _HEADER.size}")
-        pieces = parcel[_HEADER.size :].split(sizes)
+        pieces = torch.split(parcel[_HEADER.size :], sizes)
         for place, (piece, codec, gradient) in enumerate(zip(pieces, choice, out, strict=True)):
             if not used[place]:
                 gradient.zero_()
