@@ -30,7 +30,12 @@ def batches(count: int, spoiled: int = -1) -> list[tuple[torch.Tensor, torch.Ten
     made = []
     for number in range(count):
         inputs = torch.randn(SIZE + number % 2, 40, generator=generator)
-        made.append((inputs, torch.tanh(inputs @ weight) if number != spoiled else inputs[:, :30] * math.inf))
+        made.append(
+            (
+                inputs,
+                torch.tanh(inputs @ weight) if number != spoiled else inputs[:, :30] * math.inf,
+            )
+        )
     return made
 
 
@@ -48,7 +53,9 @@ class Trained:
         self.losses, self.sent = losses, sent
 
 
-def train(data: list[Any], monkeypatch: pytest.MonkeyPatch, workers: int = 2, **keywords: Any) -> list[Trained]:
+def train(
+    data: list[Any], monkeypatch: pytest.MonkeyPatch, workers: int = 2, **keywords: Any
+) -> list[Trained]:
     initial = model()  # here: threads share torch's random stream
 
     def on(launch: Launch) -> Trained:
@@ -83,7 +90,9 @@ def test_topk_of_everything_is_dense(keywords: Any, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_it_trains_and_sends_what_the_formula_says(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains_and_sends_what_the_formula_says(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trained = train(batches(60), monkeypatch, compress=word)
     assert same(trained[0].parameters, trained[1].parameters)
     for one in trained:
@@ -96,7 +105,9 @@ def test_it_trains_and_sends_what_the_formula_says(word: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("word", ["topk:0.05,warmup=0", "powersgd:2,warmup=0", "sign"])
-def test_an_infinity_on_one_rank_leaves_no_trace(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_infinity_on_one_rank_leaves_no_trace(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The round with it might as well not have been: not a bit differs, residuals included."""
     data = batches(16, spoiled=7)
     spoiled = train(data, monkeypatch, compress=word)
@@ -110,7 +121,13 @@ def test_an_infinity_on_one_rank_leaves_no_trace(word: str, monkeypatch: pytest.
 def test_the_loss_scale_leaves_no_trace_in_residuals(monkeypatch: pytest.MonkeyPatch) -> None:
     """bf16's gradients are the same bits times a power of two: so are residuals, without it."""
     plain, scaled = (
-        train(batches(12), monkeypatch, compress="topk:0.05,warmup=0", precision="fp16", loss_scale=scale)
+        train(
+            batches(12),
+            monkeypatch,
+            compress="topk:0.05,warmup=0",
+            precision="fp16",
+            loss_scale=scale,
+        )
         for scale in (2.0**4, 2.0**9)
     )
     for one, other in zip(plain, scaled, strict=True):
@@ -123,7 +140,9 @@ def test_bucket_size_changes_no_residual(monkeypatch: pytest.MonkeyPatch) -> Non
     for size in (2**10, 2**22):
         monkeypatch.setattr(shared_gradients, "BUCKET_BYTES", size)
         monkeypatch.setattr(server_plane, "BUCKET_BYTES", size)
-        ends.append(train(batches(12), monkeypatch, compress="topk:0.05,warmup=0")[0].own["residuals"])
+        ends.append(
+            train(batches(12), monkeypatch, compress="topk:0.05,warmup=0")[0].own["residuals"]
+        )
     for name, residual in ends[0].items():
         assert torch.equal(residual, ends[1][name])
 

@@ -40,6 +40,7 @@ class CollectivePlane:
 
     name = "allreduce"
     together = True
+    account = None
 
     def __init__(self, session: Session, training: Training) -> None:
         self._session = session

@@ -124,6 +124,7 @@ def compressing(
     kept: State,
     workers: int,
     clock_s: Callable[[], float],
+    wire_bytes_per_s: float | None,
 ) -> Compressing:
     """What one of ``workers`` does to its gradients (``views`` of ``layout``) before it sends them."""
     if compression is None:
@@ -132,6 +133,6 @@ def compressing(
         packer_of(compression, layout, kept),
         WarmUpShare(updates=compression.warmup, workers=workers),
         views,
-        Account([slot.span_bytes for slot in layout.slots]),
+        Account([slot.span_bytes for slot in layout.slots], wire_bytes_per_s),
         clock_s,
     )

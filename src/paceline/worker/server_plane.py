@@ -34,6 +34,7 @@ from paceline.transport.messages import (
     TakeCut,
 )
 from paceline.worker.compressing import compressing
+from paceline.worker.compression_account import Account
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
@@ -83,6 +84,7 @@ class ServerPlane:
         self._compress = compressing(
             training.compress, gradients_of(layout), self._gradients.views,
             kept=training.compressed, workers=session.world_size, clock_s=training.clock_s,
+            wire_bytes_per_s=math.inf,  # both see the region
         )  # fmt: skip
         if session.rank == 0:
             self._gradients.show_parameters()
@@ -101,6 +103,10 @@ class ServerPlane:
 
     def loss_scale(self) -> float:
         return self._scale
+
+    @property
+    def account(self) -> Account | None:
+        return self._compress.account
 
     def open_pass(self, plan: PassPlan) -> None:
         self._plan = plan
