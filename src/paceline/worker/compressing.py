@@ -15,7 +15,7 @@ import torch
 
 from paceline.compression import Compression
 from paceline.gradients.codecs.choosing import Codecs
-from paceline.gradients.codecs.feedback import NoFeedback, Residuals
+from paceline.gradients.codecs.feedback import feedback_for
 from paceline.gradients.codecs.packing import Moment, Packer
 from paceline.gradients.layout import FlatLayout
 from paceline.transport.messages import Push
@@ -110,9 +110,7 @@ class Compressed:
 
 def packer_of(compression: Compression, layout: FlatLayout, kept: State) -> Packer:
     """The encoder of gradients in ``layout``. ``kept``: what a checkpoint has for this worker."""
-    feedback = (
-        Residuals(layout.slots, kept.get("residuals")) if compression.feedback else NoFeedback()
-    )
+    feedback = feedback_for(compression, layout.slots, kept.get("residuals"))
     return Packer(layout.slots, Codecs(compression, layout.slots, kept.get("starts")), feedback)
 
 

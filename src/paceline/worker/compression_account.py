@@ -1,9 +1,11 @@
-"""What compression saved, and what it took: counted push by push, said in one sentence. Pure."""
+"""What compression saved, and what it took: counted push by push, said in one sentence. Knows no tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+
+from paceline.gradients.codecs.joining import Sent
 
 
 class Account:
@@ -17,6 +19,7 @@ class Account:
         self.sent_bytes = 0
         self.whole_bytes = 0
         self.coding_s = 0.0
+        self._more_bytes = 0.0
 
     def packed(self, sent_bytes: int, used: bytes, took_s: float) -> None:
         """A push of ``sent_bytes`` was made of the gradients of the ``used`` parameters, in ``took_s``
@@ -26,10 +29,19 @@ class Account:
         self.whole_bytes += sum(s for s, one in zip(self._sizes_bytes, used, strict=True) if one)
         self.coding_s += took_s
 
+    def joined(self, sent: Sent, took_s: float) -> None:
+        """Gradients were joined by collectives, which left ``took_s`` for encoding and decoding."""
+        self.pushes += 1
+        self.sent_bytes += sent.sent_bytes
+        self.whole_bytes += sent.whole_bytes
+        self._more_bytes += sent.wire_bytes - sent.sent_bytes
+        self.coding_s += took_s
+
     @property
     def breaks_even_bytes_per_s(self) -> float:
         """A slower wire takes longer for what is saved than coding does (docs/compression.md)."""
-        return (self.whole_bytes - self.sent_bytes) / self.coding_s if self.coding_s > 0 else inf
+        saved = self.whole_bytes - self.sent_bytes - self._more_bytes
+        return saved / self.coding_s if self.coding_s > 0 else inf
 
     def sentence(self, name: str) -> str:
         """For the run's end; "" if nothing was compressed."""
@@ -43,6 +55,8 @@ class Account:
         )
 
     def _verdict(self) -> str:
+        if self.breaks_even_bytes_per_s <= 0:
+            return "it pays on no wire: all ranks gather what each of them sends."
         even = _rate(self.breaks_even_bytes_per_s)
         wire = self._wire_bytes_per_s
         if wire is None:

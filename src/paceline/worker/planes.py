@@ -25,10 +25,10 @@ def refuse(name: PlaneName, training: Training) -> None:
         refuse_for_server(training.optimizer, training.trainables)
         _refuse_narrow_wire(training)
         _refuse_own_codec(training)
-    if name == "allreduce" and training.compress is not None:
+    if training.compress is not None and training.precision.reduce is not None:
         raise UsageError(
-            f"compress={str(training.compress)!r} and sync:allreduce cannot work together yet. Use "
-            "strategy='sync:server', or leave compress out."
+            f"compress={str(training.compress)!r} and reduce_dtype cannot work together: both say what "
+            "gradients are made of on their way. Leave one of them out."
         )
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from paceline.compression import Compression
 from paceline.gradients.layout import Slot
 
 
@@ -106,6 +107,13 @@ class NoFeedback:
 
     def residuals(self) -> dict[str, torch.Tensor]:
         return {}
+
+
+def feedback_for(
+    compression: Compression, slots: Sequence[Slot], kept: Mapping[str, torch.Tensor] | None
+) -> Feedback:
+    """What ``compression`` wants. ``kept``: what a checkpoint holds for this worker."""
+    return Residuals(slots, kept) if compression.feedback else NoFeedback()
 
 
 def shared_out(

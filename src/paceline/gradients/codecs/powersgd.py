@@ -34,6 +34,12 @@ class PowerSGDCodec:
         self.start = start
         self._next: torch.Tensor | None = None
 
+    @property
+    def summed(self) -> torch.Tensor:
+        """Q of the last gradient, summed over whoever took part."""
+        assert self._next is not None
+        return self._next
+
     def encode(self, values: torch.Tensor, turn: int) -> torch.Tensor:
         """The factors of what this rank has, found alone."""
         return as_bytes(*_alone(self.factors(values)))

@@ -24,6 +24,15 @@ class TopKCodec:
         return as_bytes(every[places], places.to(torch.int32))
 
     def decode(self, parcel: torch.Tensor, out: torch.Tensor, turn: int) -> None:
+        values, places = self._read(parcel, out)
+        flat(out).zero_()[places] = values
+
+    def add(self, parcel: torch.Tensor, out: torch.Tensor) -> None:
+        """As :meth:`decode`, added to ``out``: touches no more than what was sent."""
+        values, places = self._read(parcel, out)
+        flat(out)[places] += values
+
+    def _read(self, parcel: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         every = flat(out)
         count = payloads.kept(every.numel(), self.method.density)
         values, rest = cut(parcel, out.dtype, count)
@@ -32,8 +41,7 @@ class TopKCodec:
         if int(low) < 0 or int(high) >= every.numel():
             raise ParcelError(f"an index outside 0 to {every.numel() - 1}")
         check_finite(values)
-        every.zero_()
-        every[places.to(torch.int64)] = values
+        return values, places.to(torch.int64)
 
     def payload_bytes(self, shape: Shape, item_bytes: int) -> int:
         return payloads.payload_bytes(self.method, shape, item_bytes)
