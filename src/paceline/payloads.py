@@ -15,7 +15,7 @@ sign       n / 8 + b: a scale for the whole                      (Karimireddy et
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import ceil, prod
 
 from paceline.compression import Int8, Method, Own, PowerSGD, RandomK, Sign, TopK
@@ -30,6 +30,8 @@ ALIGNMENT_BYTES = 8
 HEADER_BYTES = 16
 
 Shape = tuple[int, ...]
+Parameters = Sequence[tuple[Shape, int]]
+"""Each one's shape, and the bytes of one value of its gradient."""
 
 
 def dense_bytes(shape: Shape, item_bytes: int) -> int:
@@ -71,7 +73,7 @@ def parcel_bytes(method: Method | None, shape: Shape, item_bytes: int) -> int:
     return aligned(payload_bytes(method, shape, item_bytes))
 
 
-def push_bytes(method: Method | None, parameters: Iterable[tuple[Shape, int]]) -> int:
+def push_bytes(method: Method | None, parameters: Parameters) -> int:
     """Of a push with the gradients of ``parameters`` (shape and item_bytes of each)."""
     return HEADER_BYTES + sum(parcel_bytes(method, shape, size) for shape, size in parameters)
 

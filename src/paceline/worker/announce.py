@@ -6,7 +6,6 @@ import torch
 
 from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.gradients.precision.plan import wide
-from paceline.payloads import Shape
 from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
@@ -71,7 +70,8 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         said.append(f"batch norm: {parts.norms.mode}")
     if recipe := recipe_parts.described(options, workers, parts.optimizer):
         said.append(recipe)
-    if packed := compression_words.described(options.compress, workers, _gradients(parts)):
+    gradients = [(tuple(p.shape), wide(p.dtype).itemsize) for p in parts.trained]
+    if packed := compression_words.described(options.compress, workers, gradients):
         said.append(packed)
     changed = [f"{name}={value}" for name, value in options.overridden.items()]
     if launch.lr_factor != 1.0:
@@ -87,7 +87,3 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
 def types_of(parts: Parts) -> str:
     """The types numbers have from forward to update, as text."""
     return described(parts.precision, (parameter.dtype for parameter in parts.trained))
-
-
-def _gradients(parts: Parts) -> list[tuple[Shape, int]]:
-    return [(tuple(p.shape), wide(p.dtype).itemsize) for p in parts.trained]

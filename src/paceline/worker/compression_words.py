@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paceline.compression import Compression
-from paceline.payloads import Shape, push_bytes
+from paceline.payloads import Parameters, push_bytes
 from paceline.worker.compression_account import Account
-
-Parameters = Sequence[tuple[Shape, int]]
-"""Each one's shape, and the bytes of one value of its gradient."""
 
 
 def described(compression: Compression | None, workers: int, parameters: Parameters) -> str:
