@@ -18,6 +18,7 @@ from paceline.gradients.codecs.topk import TopKCodec
 from paceline.payloads import kept, push_bytes
 
 ALL = b"\1\1\1"
+pytestmark = pytest.mark.usefixtures("one_thread")
 END = Moment(turn=5, share=1.0, unit=1.0)
 
 

@@ -12,8 +12,9 @@ from compress.models import WORDS, layout, packer, unpacker, views
 from paceline.gradients.codecs.feedback import shared_out
 from paceline.gradients.codecs.packing import Moment, Packer
 
-PUSHES = 1000
+QUICK, PUSHES = 60, 1000
 DOUBLE = layout(torch.float64)
+pytestmark = pytest.mark.usefixtures("one_thread")
 State = dict[str, dict[str, torch.Tensor]]
 
 
@@ -52,28 +53,39 @@ def resumed(word: str, states: list[State], count: int) -> list[Packer]:
     ]
 
 
+@pytest.mark.parametrize("word", WORDS)
+def test_nothing_is_lost_in_a_few_pushes(word: str) -> None:
+    push_and_account(word, QUICK)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("word", [*WORDS, "topk:0.05,warmup=0"])
 def test_nothing_is_lost_and_nothing_invented(word: str) -> None:
+    push_and_account(word, PUSHES)
+
+
+def push_and_account(word: str, pushes: int) -> None:
+    """Pushes of three workers that are applied, dropped or refused, while some die and all resume."""
     draw, generator = random.Random(word), torch.Generator().manual_seed(1)
     workers = [packer(word, DOUBLE) for _ in range(3)]
     reader, account, out = unpacker(word, DOUBLE), Account(), views(DOUBLE)
     gradients = views(DOUBLE)
     done = turn = 0
-    while done < PUSHES:
+    while done < pushes:
         turn += 1
         what, rank = draw.random(), draw.randrange(len(workers))
-        if what < 0.005:
+        if what < 0.01:
             account.died(workers[rank].state())
             workers[rank] = packer(word, DOUBLE)
             continue
-        if what < 0.01:
+        if what < 0.02:
             workers = resumed(word, [one.state() for one in workers], draw.randint(1, 5))
             continue
         scale, weight = 2.0 ** draw.randint(-3, 12), draw.choice((1.0, 8.0, 3.0))
         for one in gradients:
             one.copy_(torch.randn(one.shape, generator=generator, dtype=one.dtype) * scale)
         given = [one.clone() for one in gradients]
-        moment = Moment(turn=turn, share=min(1.0, turn / 100), unit=weight / scale)
+        moment = Moment(turn=turn, share=min(1.0, turn / (pushes / 10)), unit=weight / scale)
         packed = workers[rank].pack(gradients, b"\1\1\1", moment)
         if what < 0.2:  # dropped, or refused
             workers[rank].settle(False)

@@ -23,11 +23,8 @@ class Feedback(Protocol):
     def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
         """Add to parameter ``place``'s gradient, in place, what was withheld from it."""
 
-    def withhold(self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float) -> None:
-        """Of the corrected ``gradient`` only ``sent`` is on its way. ``sent`` is overwritten."""
-
-    def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
-        """Memory laid out as ``like``, to be given to :meth:`withhold` as ``sent``."""
+    def withhold(self, place: int, rest: torch.Tensor, unit: float) -> None:
+        """Of the corrected gradient ``rest`` is not on its way. It is not kept, but copied."""
 
     def sent_whole(self, place: int) -> None:
         """All of the corrected gradient is on its way."""
@@ -59,12 +56,10 @@ class Residuals:
         if (kept := self._kept.get(place)) is not None:
             gradient.add_(kept.to(gradient.device), alpha=1 / unit)
 
-    def withhold(self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float) -> None:
-        self._coming[place] = torch.sub(gradient, sent, out=sent).mul_(unit)
-
-    def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
-        spare = self._spare.pop(place, None)
-        return torch.empty_like(like) if spare is None else spare
+    def withhold(self, place: int, rest: torch.Tensor, unit: float) -> None:
+        room = self._spare.pop(place, None)
+        room = torch.empty_like(rest) if room is None else room
+        self._coming[place] = torch.mul(rest, unit, out=room)
 
     def sent_whole(self, place: int) -> None:
         self._coming[place] = None
@@ -85,19 +80,11 @@ class Residuals:
 class NoFeedback:
     """What is withheld is lost."""
 
-    def __init__(self) -> None:
-        self._rooms: dict[int, torch.Tensor] = {}
-
     def correct(self, place: int, gradient: torch.Tensor, unit: float) -> None:
         return
 
-    def withhold(self, place: int, gradient: torch.Tensor, sent: torch.Tensor, unit: float) -> None:
+    def withhold(self, place: int, rest: torch.Tensor, unit: float) -> None:
         return
-
-    def room(self, place: int, like: torch.Tensor) -> torch.Tensor:
-        if place not in self._rooms:
-            self._rooms[place] = torch.empty_like(like)
-        return self._rooms[place]
 
     def sent_whole(self, place: int) -> None:
         return

@@ -17,9 +17,10 @@ import torch
 from paceline import payloads
 from paceline.gradients.codecs.choosing import Codecs
 from paceline.gradients.codecs.codec import Codec, ParcelError, flat
+from paceline.gradients.codecs.encoding import encode
 from paceline.gradients.codecs.feedback import Feedback
 from paceline.gradients.codecs.packing import Moment
-from paceline.gradients.codecs.powersgd import PowerSGDCodec, multiply
+from paceline.gradients.codecs.powersgd import PowerSGDCodec, multiply, product
 from paceline.gradients.codecs.topk import TopKCodec
 
 
@@ -80,10 +81,8 @@ class Joiner:
         not finite. What is withheld is fed back. To be followed by :meth:`settle`."""
         choice = self._codecs.at(window.moment.share)
         places = [place for place, used in enumerate(window.used) if used]
-        for place in places:
-            if window.own[place]:
-                self._feedback.correct(place, self._gradients[place], window.moment.unit)
-        work = [self._steps(place, choice[place], window) for place in places]
+        summing = [place for place in places if not _gathers(choice[place])]
+        work = [self._steps(place, choice[place], window) for place in summing]
         summed = self._sum(work)
         gathered = self._gather([place for place in places if _gathers(choice[place])], window)
         whole = sum(self._gradients[place].numel() * self._item_bytes(place) for place in places)
@@ -107,20 +106,22 @@ class Joiner:
         self, place: int, codec: Codec | None, window: Window
     ) -> Generator[torch.Tensor, None, None]:
         """Yields what is to be summed over ranks, in place, and leaves the sum in the gradient."""
-        gradient, own = self._gradients[place], window.own[place]
+        gradient = self._gradients[place]
+        self._correct(place, window)
         if codec is None:
-            if own:
+            if window.own[place]:
                 self._feedback.sent_whole(place)
             yield flat(gradient)
         elif isinstance(codec, PowerSGDCodec):
             left, mine = yield from codec.factors(gradient)
-            self._withhold_product(place, left, mine, window)
+            gradient.sub_(product(left, mine, gradient))
+            self._withhold(place, window)
             multiply(left, codec.summed, gradient)
         elif codec.summable():
-            payload = codec.encode(gradient, window.moment.turn)
-            self._withhold(place, codec, payload, window)
-            yield payload.view(gradient.dtype)
-            _decode(codec, payload, gradient, window.moment.turn)
+            encoded = encode(codec, gradient, window.moment.turn)
+            self._withhold(place, window)
+            yield encoded.piece.view(gradient.dtype)
+            _decode(codec, encoded.piece, gradient, window.moment.turn)
 
     def _sum(self, work: Sequence[Generator[torch.Tensor, None, None]]) -> int:
         """Run all of them side by side, each stage in one sum a type. How many bytes were brought."""
@@ -151,9 +152,9 @@ class Joiner:
         for place in places:
             codec = choice[place]
             assert codec is not None
-            piece = codec.encode(self._gradients[place], turn)
-            self._withhold(place, codec, piece, window)
-            pieces.append(piece)
+            self._correct(place, window)
+            pieces.append(encode(codec, self._gradients[place], turn).piece)
+            self._withhold(place, window)
         mine = torch.cat([_padded(piece) for piece in pieces])
         pending = self._group.start_gather(mine)
         self._group.finish(pending)
@@ -182,21 +183,14 @@ class Joiner:
                 _decode(codec, parcel, room, turn)
                 out.add_(room)
 
-    def _withhold(self, place: int, codec: Codec, payload: torch.Tensor, window: Window) -> None:
+    def _correct(self, place: int, window: Window) -> None:
         if window.own[place]:
-            gradient = self._gradients[place]
-            sent = self._feedback.room(place, gradient)
-            _decode(codec, payload, sent, window.moment.turn)
-            self._feedback.withhold(place, gradient, sent, window.moment.unit)
+            self._feedback.correct(place, self._gradients[place], window.moment.unit)
 
-    def _withhold_product(
-        self, place: int, left: torch.Tensor, mine: torch.Tensor, window: Window
-    ) -> None:
+    def _withhold(self, place: int, window: Window) -> None:
+        """The gradient holds what is not on its way."""
         if window.own[place]:
-            gradient = self._gradients[place]
-            sent = self._feedback.room(place, gradient)
-            multiply(left, mine, sent)
-            self._feedback.withhold(place, gradient, sent, window.moment.unit)
+            self._feedback.withhold(place, self._gradients[place], window.moment.unit)
 
     def _item_bytes(self, place: int) -> int:
         return self._gradients[place].itemsize

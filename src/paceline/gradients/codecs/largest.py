@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 SAMPLE = 2**17
-"""Values looked at for a threshold: 1 % of them estimate it within 3 % of the count."""
+"""So many values are looked at for a threshold, at most: with 1 % of them it is right within 3 %."""
+
+SAMPLED = 64
+"""At most one value of so many is looked at."""
 
 PIECE = 2**19
 """Values compared at a time."""
@@ -40,7 +44,7 @@ def largest(values: torch.Tensor, count: int) -> torch.Tensor:
 def _threshold(values: torch.Tensor, count: int) -> float:
     """Above it lie a few more than ``count`` values, as far as an evenly spaced sample tells."""
     # An odd spacing, so that rows of a power of two do not put the sample into a few columns.
-    step = max(1, values.numel() // SAMPLE) | 1
+    step = max(SAMPLED, values.numel() // SAMPLE) | 1
     sample = values[::step].abs()
     expected = len(sample) * count / values.numel()
     rank = math.ceil(expected + CERTAINTY * math.sqrt(expected)) + 1
@@ -51,21 +55,31 @@ def _above(values: torch.Tensor, threshold: float) -> torch.Tensor:
     """Indices of the magnitudes above ``threshold``, ascending."""
     if values.device.type != "cpu":
         return torch.nonzero(values.abs() > threshold).view(-1)
+    array = values.numpy()  # which compares and looks six times as fast as torch does
     found = [
-        torch.nonzero(piece.abs() > threshold).view(-1).add_(number * PIECE)
-        for number, piece in enumerate(torch.split(values, PIECE))
+        np.flatnonzero(np.abs(array[start : start + PIECE]) > threshold) + start
+        for start in range(0, len(array), PIECE)
     ]
-    return torch.cat(found)
+    return torch.from_numpy(np.concatenate(found))
 
 
 def _ranked(values: torch.Tensor, count: int) -> torch.Tensor:
     if count >= values.numel():
         return torch.arange(values.numel(), device=values.device)
     chosen = torch.topk(values.abs(), count, sorted=False).indices
-    return chosen.sort().values
+    kept = torch.zeros(values.numel(), dtype=torch.bool, device=values.device)
+    kept[chosen] = True
+    return _places(kept)
+
+
+def _places(kept: torch.Tensor) -> torch.Tensor:
+    """Where ``kept`` is True, ascending."""
+    if kept.device.type != "cpu":
+        return torch.nonzero(kept).view(-1)
+    return torch.from_numpy(np.flatnonzero(kept.numpy()))
 
 
 def _filled_up(values: torch.Tensor, found: torch.Tensor, count: int) -> torch.Tensor:
     """All that are not zero, and zeros: among the first ``count`` values there are enough."""
-    zeros = torch.nonzero(values[:count] == 0).view(-1)[: count - len(found)]
+    zeros = _places(values[:count] == 0)[: count - len(found)]
     return torch.cat([found, zeros]).sort().values

@@ -17,13 +17,12 @@ from paceline import payloads
 from paceline.compression import Compression
 from paceline.gradients.codecs.choosing import Choice, Codecs
 from paceline.gradients.codecs.codec import Codec, ParcelError, as_bytes, check_finite, cut, flat
+from paceline.gradients.codecs.encoding import encode, whole
 from paceline.gradients.codecs.feedback import Feedback
 from paceline.gradients.layout import Slot
-from paceline.gradients.norms import sum_of_squares
 
 _HEADER = struct.Struct("<qd")
 assert _HEADER.size == payloads.HEADER_BYTES
-_NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +57,8 @@ class Packer:
     def pack(self, gradients: Sequence[torch.Tensor], used: bytes, moment: Moment) -> Packed:
         """``gradients`` of the ``used`` parameters (one byte each) as bytes.
 
-        They are corrected in place by what was withheld before. To be followed by :meth:`settle`.
+        They are corrected in place by what was withheld before, and hold what is withheld afterwards
+        if there is a parcel. To be followed by :meth:`settle`.
         """
         choice = self._codecs.at(moment.share)
         pieces = [_header(moment)]
@@ -72,8 +72,8 @@ class Packer:
             squares += square
             if bad is None and math.isnan(square):
                 bad = place
-        whole = all(choice[place] is None for place, one in enumerate(used) if one)
-        return Packed(parcel=None if whole else torch.cat(pieces), squares=squares, bad=bad)
+        coded = any(choice[place] is not None for place, one in enumerate(used) if one)
+        return Packed(parcel=torch.cat(pieces) if coded else None, squares=squares, bad=bad)
 
     def settle(self, applied: bool) -> None:
         """What was packed last was applied, or leaves no trace."""
@@ -88,20 +88,12 @@ class Packer:
         self, place: int, gradient: torch.Tensor, codec: Codec | None, moment: Moment
     ) -> tuple[torch.Tensor, float]:
         """Its bytes, and the sum of squares of what they stand for: NaN if something is not finite."""
-        if not _finite(gradient):  # the correction has done that
-            return _NOTHING, math.nan
         if codec is None:
             self._feedback.sent_whole(place)
-            return as_bytes(flat(gradient)), sum_of_squares(gradient)
-        piece = codec.encode(gradient, moment.turn)
-        sent = self._feedback.room(place, gradient)
-        try:
-            codec.decode(piece, sent, moment.turn)
-        except ParcelError:  # a scale has overflowed
-            return _NOTHING, math.nan
-        square = sum_of_squares(sent)
-        self._feedback.withhold(place, gradient, sent, moment.unit)
-        return piece, square
+            return as_bytes(flat(gradient)), whole(gradient)
+        encoded = encode(codec, gradient, moment.turn)
+        self._feedback.withhold(place, gradient, moment.unit)
+        return encoded.piece, encoded.squares
 
 
 class Unpacker:
@@ -167,7 +159,3 @@ def _read_whole(piece: torch.Tensor, gradient: torch.Tensor) -> None:
     values, _ = cut(piece, gradient.dtype, gradient.numel())
     check_finite(values)
     flat(gradient).copy_(values)
-
-
-def _finite(gradient: torch.Tensor) -> bool:
-    return math.isfinite(sum_of_squares(gradient)) or bool(torch.isfinite(gradient).all())

@@ -94,6 +94,13 @@ def multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None
         out.copy_((left.T @ right).view(out.shape))
 
 
+def product(left: torch.Tensor, right: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """``P Q^T`` laid out as ``like``."""
+    made = torch.empty_like(like)
+    multiply(left, right, made)
+    return made
+
+
 def make_orthonormal(rows: torch.Tensor) -> None:
     """Of the same span, by modified Gram-Schmidt; rows without a direction of their own become 0.
 

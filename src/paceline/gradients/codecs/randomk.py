@@ -37,6 +37,14 @@ class RandomKCodec:
         every.zero_()
         every[places] = values
 
+    def strip(self, parcel: torch.Tensor, gradient: torch.Tensor, turn: int) -> torch.Tensor:
+        """Leave in ``gradient`` what its ``parcel`` does not hold; the values that it does."""
+        every = flat(gradient)
+        places = self._indices(every, turn)
+        values, _ = cut(parcel, gradient.dtype, len(places))
+        every[places] = 0
+        return values
+
     def payload_bytes(self, shape: Shape, item_bytes: int) -> int:
         return payloads.payload_bytes(self.method, shape, item_bytes)
 

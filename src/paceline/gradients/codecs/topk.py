@@ -32,6 +32,12 @@ class TopKCodec:
         values, places = self._read(parcel, out)
         flat(out)[places] += values
 
+    def strip(self, parcel: torch.Tensor, gradient: torch.Tensor, turn: int) -> torch.Tensor:
+        """Leave in ``gradient`` what its ``parcel`` does not hold; the values that it does."""
+        values, places = self._read(parcel, gradient)
+        flat(gradient)[places] = 0
+        return values
+
     def _read(self, parcel: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         every = flat(out)
         count = payloads.kept(every.numel(), self.method.density)
