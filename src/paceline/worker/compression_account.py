@@ -48,10 +48,15 @@ class Account:
         if not self.pushes:
             return ""
         share = self.sent_bytes / self.whole_bytes
-        return (
+        bytes_said = (
             f"compress={name}: {self.pushes:,} pushes of rank 0 had {_size(self.sent_bytes)} instead of "
-            f"{_size(self.whole_bytes)} ({share:.2%}, warm-up included) and took "
-            f"{1000 * self.coding_s / self.pushes:.3g} ms each to encode and decode; {self._verdict()}"
+            f"{_size(self.whole_bytes)} ({share:.2%}, warm-up included)"
+        )
+        if self.coding_s == 0:  # a simulated clock stands still meanwhile
+            return bytes_said + "."
+        each_ms = 1000 * self.coding_s / self.pushes
+        return (
+            f"{bytes_said} and took {each_ms:.3g} ms each to encode and decode; {self._verdict()}"
         )
 
     def _verdict(self) -> str:
@@ -74,7 +79,8 @@ class Account:
 
 
 def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:,.3g} MB"
+    megabytes = size_bytes / 1e6
+    return f"{megabytes:,.0f} MB" if megabytes >= 100 else f"{megabytes:.3g} MB"
 
 
 def _rate(bytes_per_s: float) -> str:
