@@ -12,13 +12,16 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import torch
 from rich import box
 from rich.table import Table
 
 from paceline.compression import parse_compression
+from paceline.cost import ring
 from paceline.gradients.codecs.choosing import Codecs
 from paceline.gradients.codecs.feedback import feedback_for
 from paceline.gradients.codecs.packing import Moment, Packer, Unpacker
@@ -36,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="Of each; the median counts.")
     parser.add_argument("--json", action="store_true", help="Print all figures as JSON.")
+    parser.add_argument("--picture", type=Path, help="Draw where each codec pays (SVG).")
     args = parser.parse_args()
     torch.set_num_threads(1)
     figures = {"topk": against_torch(args.rounds), "pushes": list(pushes(args.rounds))}
@@ -43,6 +47,8 @@ def main() -> int:
         print(json.dumps(figures))
     else:
         report(figures)
+    if args.picture is not None:
+        draw(figures["pushes"], args.picture)
     return 0
 
 
@@ -124,6 +130,25 @@ def report(figures: dict[str, Any]) -> None:
         times = [f"{1e3 * one[key]:.0f}" for key in ("push_s", "read_s")]
         table.add_row(one["values"], one["codec"], f"{one['bytes'] / 1e6:.2f}", *times)
     print(as_text(table))
+
+
+def draw(pushes: list[dict[str, Any]], path: Path) -> None:
+    """Seconds from a gradient of 25 matrices to the sum of two hosts', over the wire's bandwidth: coding
+    as measured here, the wire by the formulas of :mod:`paceline.cost`."""
+    plt.rcParams["svg.hashsalt"] = "paceline"
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    rates = [1e6 * 10 ** (tenth / 10) for tenth in range(10, 41)]  # bytes a second
+    whole = [ring(2, 100e6, rate, 0.0) for rate in rates]
+    axes.loglog([8 * rate for rate in rates], whole, "k", label="none")
+    for one in pushes:
+        if one["values"] == "25 matrices":
+            coding_s = one["push_s"] + one["read_s"]
+            times = [coding_s + ring(2, one["bytes"], rate, 0.0) for rate in rates]
+            axes.loglog([8 * rate for rate in rates], times, label=one["codec"])
+    axes.set(xlabel="wire, bit/s", ylabel="coding and wire, s", title="100 MB, two hosts")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_topk_of_everything_is_dense(keywords: Any, monkeypatch: pytest.MonkeyPa
 def test_it_trains_and_sends_what_the_formula_says(
     word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = train(batches(60), monkeypatch, compress=word)
+    trained = train(batches(40), monkeypatch, compress=word)
     assert same(trained[0].parameters, trained[1].parameters)
     for one in trained:
         assert sum(one.losses[-5:]) < 0.8 * sum(one.losses[:5])
@@ -88,7 +88,7 @@ def test_bucket_size_changes_no_residual(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("strategy", ["async", "backup:1", "ssp:1"])
 def test_other_strategies_compress_too(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = train(batches(60), monkeypatch, strategy=strategy, compress="topk:0.05,warmup=4")
+    trained = train(batches(40), monkeypatch, strategy=strategy, compress="topk:0.05,warmup=4")
     losses = [loss for one in trained for loss in one.losses]
     assert all(map(math.isfinite, losses))
     assert any(one.own["residuals"] for one in trained)

@@ -14,7 +14,10 @@ from paceline.launch.context import Launch
 from precision.ranks import Rank, run_ranks
 
 SIZE = 4
-WORDS = ("topk:0.05,warmup=4", "randomk:0.25,warmup=0", "powersgd:2,warmup=2", "int8", "sign")
+QUICK = ("topk:0.05,warmup=4", "powersgd:2,warmup=2")
+FULL = ("randomk:0.25,warmup=0", "int8", "sign")
+WORDS = [*QUICK, *[pytest.param(word, marks=pytest.mark.full) for word in FULL]]
+"""Every codec; the quick suite has those that keep more than residuals, or less than all values."""
 
 
 def batches(count: int, spoiled: int = -1) -> list[tuple[torch.Tensor, torch.Tensor]]:
