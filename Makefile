@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-measure bench-predict bench-wire clean
+.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-compression bench-encoding bench-measure bench-predict bench-wire clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,12 @@ bench: $(VENV)/.installed  ## speed and size against peers, about 10 minutes; AR
 
 bench-wire: $(VENV)/.installed  ## the same between hosts at 1 Gb/s (root, iproute2), about 10 minutes
 	$(BIN)/python benchmarks/wire.py $(ARGS)
+
+bench-encoding: $(VENV)/.installed  ## what encoding gradients costs, every codec; a minute
+	$(BIN)/python benchmarks/encoding.py $(ARGS)
+
+bench-compression: $(VENV)/.installed  ## what compression does to accuracy; hours in all, goes on where it was
+	$(BIN)/python benchmarks/compression.py $(ARGS)
 
 bench-accuracy: $(VENV)/.installed  ## what ssp and async lose under recipe="stable"; hours in all, goes on where it was, see ARGS=--help
 	$(BIN)/python benchmarks/accuracy_recipe.py $(ARGS)

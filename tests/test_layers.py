@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "paceline"
 LAYERS = {
     0: (
         "clocks",
+        "compression",
         "encounters",
         "errors",
         "events",
@@ -23,7 +24,7 @@ LAYERS = {
         "trials",
         "values",
     ),
-    1: ("policy", "trace", "cost"),
+    1: ("policy", "trace", "cost", "payloads"),
     2: (
         "simulate",
         "runs",

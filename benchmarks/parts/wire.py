@@ -31,7 +31,9 @@ class Wire:
 
     def ours(self, places: Sequence[Host]) -> Launch:
         words = ["--task", "A", "--strategy", "sync:allreduce"]
-        return on_hosts("ours.py", *words, *_option("--compress", self.compress), places=places)
+        return on_hosts(
+            "ours.py", *words, *_option("--compress", _warm(self.compress)), places=places
+        )
 
     def peer(self, places: Sequence[Host]) -> Launch:
         return on_hosts("ddp.py", "--task", "A", *_option("--hook", self.hook), places=places)
@@ -40,7 +42,7 @@ class Wire:
 WIRES = [
     Wire(workers=workers, compress=compress, hook=hook)
     for workers in (2, 4)
-    for compress, hook in (("", ""),)
+    for compress, hook in (("", ""), ("topk:0.01", ""), ("powersgd:4", "powersgd:4"))
 ]
 
 
@@ -61,6 +63,11 @@ def _row(bench: Bench, wire: Wire, places: Sequence[Host]) -> Row:
             return in_pairs(ours, peer, bench, wire.key).row(wire.key)
     except SideFailedError as error:
         return Row(key=wire.key, value=None, failure=str(error))
+
+
+def _warm(compress: str) -> str:
+    """As it is once the warm-up is over."""
+    return compress and f"{compress},warmup=0"
 
 
 def _option(name: str, value: str) -> list[str]:

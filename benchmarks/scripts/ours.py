@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--health", type=int, default=0)
     parser.add_argument("--clip-norm", type=float)
     parser.add_argument("--strategy", default="sync")
+    parser.add_argument("--compress")
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -32,6 +33,7 @@ def main() -> None:
         strategy=args.strategy,
         health=args.health or False,
         clip_norm=args.clip_norm,
+        compress=args.compress,
     )
     loader = task.loader()
 

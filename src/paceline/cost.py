@@ -62,14 +62,20 @@ def hierarchical(
     return within_s + ring(nodes, size_bytes / per_node, across.bytes_per_s, across.latency_s)
 
 
+def ring_gather(workers: int, size_bytes: float, bytes_per_s: float, latency_s: float) -> float:
+    """All-gather of M bytes from each worker, for what cannot be summed: (N - 1) (alpha + M / B)."""
+    return (workers - 1) * (latency_s + size_bytes / bytes_per_s)
+
+
 def transfer(size_bytes: float, bytes_per_s: float, latency_s: float) -> float:
     """One payload over one link: alpha + M / B."""
     return latency_s + size_bytes / bytes_per_s
 
 
-def serving(size_bytes: float, server_bytes_per_s: float, shards: int) -> float:
-    """How long one push keeps a server of ``shards`` equal parts busy: 2 M / (p B), in and out."""
-    return 2 * size_bytes / (shards * server_bytes_per_s)
+def serving(push_bytes: float, pull_bytes: float, server_bytes_per_s: float, shards: int) -> float:
+    """How long one push keeps a server of ``shards`` equal parts busy, in and out: 2 M / (p B) where
+    both have M bytes."""
+    return (push_bytes + pull_bytes) / (shards * server_bytes_per_s)
 
 
 def _levels(workers: int) -> int:

@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
+from paceline.compression import parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.recipes import parse_recipe
 from paceline.strategies import parse_strategy
@@ -133,6 +134,10 @@ def _recipe(field: str, value: str) -> str:
     return str(parse_recipe(value))
 
 
+def _compress(field: str, value: str) -> str:
+    return str(parse_compression(value))
+
+
 def _one_of(*words: str) -> Callable[[str, str], str]:
     def read(field: str, value: str) -> str:
         if value not in words:
@@ -154,6 +159,7 @@ _READERS: dict[str, Callable[[str, str], Option]] = {
     "precision": _TYPES,
     "batch_norm": _one_of("local", "sync", "freeze"),
     "recipe": _recipe,
+    "compress": _compress,
     "health": _whole,
     "loss_scale": _loss_scale,
     "reduce_dtype": _TYPES,

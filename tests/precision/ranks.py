@@ -59,6 +59,14 @@ class Board:
             return [self._entries[number][rank] for rank in range(self._world_size)]
 
 
+class Gathering:
+    """Every rank's tensor of collective ``number``, once waited for."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.parts: list[torch.Tensor] = []
+
+
 class BoardGroup:
     """One rank's end of a board: what :class:`paceline.transport.collective.Group` offers."""
 
@@ -72,7 +80,15 @@ class BoardGroup:
         self._board.put(self._number, self._rank, tensor)
         return self._number, tensor
 
+    def start_gather(self, tensor: torch.Tensor) -> Gathering:
+        self._number += 1
+        self._board.put(self._number, self._rank, tensor)
+        return Gathering(self._number)
+
     def finish(self, work: Any) -> None:
+        if isinstance(work, Gathering):
+            work.parts = self._board.take(work.number)
+            return
         number, tensor = work
         first, *others = self._board.take(number)
         tensor.copy_(first)

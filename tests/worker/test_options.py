@@ -25,7 +25,6 @@ def options(overrides: dict[str, Any] | None = None, **keywords: Any) -> Options
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("compress", "topk:0.01"),
         ("strategy", "hybrid:async"),
         ("strategy", "local:8"), ("strategy", "diloco:50"),
     ],
@@ -42,6 +41,7 @@ def test_what_is_planned_says_so(name: str, value: Any) -> None:
         ("accumulate", 0), ("accumulate", 1.5), ("accumulate", True), ("global_batch", -1),
         ("clip_norm", 0.0), ("clip_norm", float("nan")), ("clip_norm", "1"),
         ("strategy", "bsp"), ("runtime", 10), ("recipe", "adam"), ("recipe", "stable:fast"),
+        ("compress", "gzip"), ("compress", 8), ("compress", "topk:2"),
         ("batch_norm", "global"), ("batch_norm", True),
         ("precision", "fp8"), ("loss_scale", 0.0),
         ("loss_scale", "high"), ("reduce_dtype", "float16"), ("accumulate_dtype", 16),

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-OVERRIDES = ("accumulate", "clip_norm", "precision", "batch_norm", "recipe", "evict_after_s")
+OVERRIDES = (
+    "accumulate", "clip_norm", "precision", "batch_norm", "recipe", "compress", "evict_after_s",
+)  # fmt: skip
 HOST_WORDS = ("nnodes", "node_rank", "master_addr", "master_port", "key")
 EPILOG = """
 \b
@@ -49,6 +51,11 @@ Exit codes:
 )
 @click.option(
     "--recipe", metavar="WORD", help="plain, or stable: what is done about old gradients."
+)
+@click.option(
+    "--compress",
+    metavar="WORD",
+    help="topk:0.01, powersgd:4, int8, ...: of gradients on their way.",
 )
 @click.option(
     "--evict-after",

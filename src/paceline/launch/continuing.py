@@ -20,6 +20,7 @@ _AS_IT_WAS = (
     "batch_norm",
     "evict_after_s",
     "recipe",
+    "compress",
 )
 
 

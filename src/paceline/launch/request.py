@@ -12,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from paceline.compression import parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.launch.hosts import Hosts, checked_hosts
 from paceline.recipes import parse_recipe
@@ -97,6 +98,7 @@ def checked(request: RunRequest) -> RunRequest:
     _check_emulation(request.emulate or request.virtual, request.world_size)
     _check_hosts(request)
     parse_recipe(request.overrides.get("recipe", "plain"))
+    parse_compression(request.overrides.get("compress"))
     if request.strategy is None:
         return request
     strategy = parse_strategy(request.strategy)

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from paceline.compression import parse_compression
 from paceline.errors import MismatchError, UsageError, bad_value
 from paceline.gradients.buckets import buckets_of
+from paceline.gradients.codecs.packing import Unpacker
 from paceline.gradients.layout import FlatLayout, layout_of
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.server.joint import Gradients
@@ -111,10 +113,16 @@ def build_shard(opening: Open, layout: FlatLayout) -> Shard:
     )  # fmt: skip
 
 
+def unpacker_for(opening: Open, layout: FlatLayout) -> Unpacker | None:
+    """What decodes pushes, if they are to be compressed. Raises UsageError for an unknown word."""
+    compression = parse_compression(opening.compress or None)
+    return None if compression is None else Unpacker(compression, layout.slots)
+
+
 def check_same(first: Open, other: Open, rank: int) -> None:
     """Workers have compared in detail; a difference that is left must not reach shared memory."""
     fields = ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes", "bucket_bytes")
-    for field in (*fields, "scale", "scale_patience", "limit"):
+    for field in (*fields, "scale", "scale_patience", "limit", "compress"):
         if getattr(first, field) != getattr(other, field):
             raise MismatchError(
                 f"{field} of rank {rank} is not rank 0's. Give every rank the same."

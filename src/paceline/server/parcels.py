@@ -60,7 +60,8 @@ class Intake:
         if isinstance(message, Filled) and not 0 <= message.buckets <= self._came:
             raise FrameError(f"{message.buckets} buckets filled, and {self._came} have come")
         if isinstance(message, Push):
-            if message.weight != 0 and self._came < len(self._buckets):
+            whole = message.weight != 0 and message.parcel is None
+            if whole and self._came < len(self._buckets):
                 raise FrameError(f"a push of {self._came} of {len(self._buckets)} buckets")
             self._open = False
 

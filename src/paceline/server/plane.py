@@ -18,6 +18,8 @@ import torch
 
 from paceline import events, trace
 from paceline.encounters import Look
+from paceline.gradients.codecs.codec import ParcelError
+from paceline.gradients.codecs.packing import Unpacker
 from paceline.gradients.norm_limit import norm_limit
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
@@ -35,6 +37,7 @@ from paceline.server.opening import (
     gradients_from,
     initial_values,
     layout_for,
+    unpacker_for,
 )
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Refusals, Seat
@@ -78,6 +81,7 @@ class ServerPlane:
         self._scales: Scales
         self._vouching: Vouching
         self._capacity: Capacity | None = None
+        self._unpacker: Unpacker | None = None
         self._requests: dict[type, Callable[[Seat, Any], None]] = {
             messages.OpenPass: self._open_pass,
             messages.Ready: self._ready,
@@ -174,6 +178,7 @@ class ServerPlane:
         self._scales = Scales(
             LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
         )
+        self._unpacker = unpacker_for(first, gradients_of(layout))
         shard = build_shard(first, gradients_of(layout))
         versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
         for rank, (member, opening) in self._openings.items():
@@ -240,6 +245,7 @@ class ServerPlane:
 
     def _push(self, seat: Seat, push: messages.Push) -> None:
         self._deeds.check(push)
+        self._unpack(seat, push)
         self._deeds.take_back(seat)
         seat.push = push
         if push.total is not None and seat.wish is not None:
@@ -254,6 +260,17 @@ class ServerPlane:
                 gradient_norm=push.norm if isfinite(push.norm) else None,
             )
         )  # fmt: skip
+
+    def _unpack(self, seat: Seat, push: messages.Push) -> None:
+        """Put what was encoded into the worker's region, which is the server's now."""
+        if push.parcel is None:
+            return
+        if self._unpacker is None:
+            raise FrameError("a compressed Push where nothing was to be compressed")
+        try:
+            self._unpacker.unpack(push.parcel, seat.mapped.gradients.views, push.used)
+        except ParcelError as error:
+            raise FrameError(f"a compressed Push that cannot be read: {error}") from error
 
     def _judge(self, seat: Seat, bad: str) -> None:
         """Name whose gradient of what is not finite: each time in the trace, once to the user."""

@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from paceline.cost import ALL_REDUCES, Hop, hierarchical, serving
+from paceline.cost import ALL_REDUCES, Hop, hierarchical, ring_gather, serving
 from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.links import KEYS, Links, links_from
@@ -21,13 +21,24 @@ from paceline.strategies import Strategy, Sync
 HIERARCHICAL = "hierarchical"
 INSTANT = Hop(bytes_per_s=inf, latency_s=0.0)
 ALGORITHMS = (*ALL_REDUCES, HIERARCHICAL)
+_PACKING = ("push_bytes", "gathered", "coding_s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packing:
+    """Of compressed gradients: ``push_bytes`` of each; ``gathered``: they cannot be summed on their way, so
+    that all ranks gather them; ``coding_s``: what encoding and decoding add to each."""
+
+    push_bytes: float
+    gathered: bool = False
+    coding_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """``size_bytes``: the parameters', and a gradient's. ``algorithm``: of the all-reduce; ``inside``:
-    a hop within a node, where it is hierarchical. ``server_bytes_per_s`` of one shard's host, and
-    ``shards``. ``seed``: of the links' jitter."""
+    """``size_bytes``: the parameters', and a gradient's unless there is a ``packing``.
+    ``algorithm``: of the all-reduce; ``inside``: a hop within a node, where it is hierarchical.
+    ``server_bytes_per_s`` of one shard's host, and ``shards``. ``seed``: of the links' jitter."""
 
     size_bytes: float = 0.0
     links: Links = field(default_factory=Links)
@@ -36,6 +47,17 @@ class Network:
     server_bytes_per_s: float = inf
     shards: int = 1
     seed: int = 0
+    packing: Packing | None = None
+
+    @property
+    def push_bytes(self) -> float:
+        """A gradient's, on its way."""
+        return self.size_bytes if self.packing is None else self.packing.push_bytes
+
+    @property
+    def coding_s(self) -> float:
+        """What encoding and decoding a gradient takes."""
+        return 0.0 if self.packing is None else self.packing.coding_s
 
     @property
     def over_network(self) -> bool:
@@ -45,12 +67,12 @@ class Network:
     @property
     def serving_s(self) -> float:
         """How long a push keeps the server busy."""
-        return serving(self.size_bytes, self.server_bytes_per_s, self.shards)
+        return serving(self.push_bytes, self.size_bytes, self.server_bytes_per_s, self.shards)
 
     def push_s(self, *, rank: int, number: int) -> float:
         """What the gradient of window ``number`` of ``rank`` is on its way to the server."""
-        return self.links.push_s(
-            seed=self.seed, rank=rank, number=number, size_bytes=self.size_bytes
+        return self.coding_s + self.links.push_s(
+            seed=self.seed, rank=rank, number=number, size_bytes=self.push_bytes
         )
 
     def pull_s(self, *, rank: int, number: int) -> float:
@@ -66,8 +88,8 @@ class Network:
 
     def push_times_s(self, *, workers: int, windows: int) -> Floats:
         """All :meth:`push_s`, shape (windows, workers)."""
-        return self.links.push_times_s(
-            seed=self.seed, workers=workers, windows=windows, size_bytes=self.size_bytes
+        return self.coding_s + self.links.push_times_s(
+            seed=self.seed, workers=workers, windows=windows, size_bytes=self.push_bytes
         )
 
     def pull_times_s(self, *, workers: int, windows: int) -> Floats:
@@ -83,12 +105,17 @@ class Network:
 
     def _collective_s(self, workers: int, hop_s: float) -> float:
         rate = self.links.slowest_bytes_per_s(workers)
+        if self.packing is not None and self.packing.gathered:
+            return self.coding_s + ring_gather(workers, self.push_bytes, rate, hop_s)
+        return self.coding_s + self._all_reduce_s(workers, rate, hop_s)
+
+    def _all_reduce_s(self, workers: int, rate: float, hop_s: float) -> float:
         if self.algorithm != HIERARCHICAL:
-            return ALL_REDUCES[self.algorithm](workers, self.size_bytes, rate, hop_s)
+            return ALL_REDUCES[self.algorithm](workers, self.push_bytes, rate, hop_s)
         per_node = min(workers, self.links.per_node)
         across = Hop(bytes_per_s=rate, latency_s=hop_s)
         return hierarchical(
-            -(-workers // per_node), per_node, self.size_bytes, across=across, inside=self.inside
+            -(-workers // per_node), per_node, self.push_bytes, across=across, inside=self.inside
         )
 
 
@@ -103,7 +130,7 @@ def network_from(table: Table, own: list[Table], *, count: int, seed: int) -> Ne
     """What the tables ``[network]`` and ``[[links]]`` say; None if there is neither."""
     table.only(
         "size_bytes", *KEYS, "per_node", "algorithm", "inside_bytes_per_s", "inside_delay_s",
-        "server_bytes_per_s", "shards",
+        "server_bytes_per_s", "shards", *_PACKING,
     )  # fmt: skip
     if table.empty and not own:
         return None
@@ -122,6 +149,25 @@ def network_from(table: Table, own: list[Table], *, count: int, seed: int) -> Ne
         server_bytes_per_s=_rate(table, "server_bytes_per_s"),
         shards=table.whole("shards", low=1, default=1),
         seed=seed,
+        packing=_packing(table),
+    )
+
+
+def _packing(table: Table) -> Packing | None:
+    if not table.has("push_bytes"):
+        if lacking := [key for key in _PACKING if table.has(key)]:
+            raise UsageError(
+                f"{table.label}: {lacking[0]} is of compressed gradients, and push_bytes, which says how "
+                "large one is, is not there. Give both or neither."
+            )
+        return None
+    gathered = table.values.get("gathered", False)
+    if not isinstance(gathered, bool):
+        raise table.wrong("gathered", gathered, "true or false")
+    return Packing(
+        push_bytes=table.number("push_bytes", above=0.0),
+        gathered=gathered,
+        coding_s=table.number("coding_s", low=0.0, default=0.0),
     )
 
 

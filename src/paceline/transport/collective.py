@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -89,6 +89,12 @@ class Group:
             pending.work.get_future().add_done_callback(lambda _: on_done())
         return pending
 
+    def start_gather(self, tensor: torch.Tensor) -> Pending:
+        """Begin to gather ``tensor`` (flat) of every rank: ``parts``, once :meth:`finish` has waited."""
+        parts = tensor.new_empty((self._world_size, tensor.numel())).unbind()
+        work = self._explained(lambda: self._group.allgather([list(parts)], [tensor]))
+        return Pending(work=work, parts=parts)
+
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Replace ``tensor`` by rank 0's."""
         source = c10d.get_global_rank(self._group, 0)
@@ -130,9 +136,7 @@ class Group:
         return Pending(work=self._explained(lambda: self._group.allreduce([tensor])))
 
     def _gather(self, tensor: torch.Tensor, on_done: Callable[[], None] | None) -> Pending:
-        parts = tensor.new_empty((self._world_size, tensor.numel())).unbind()
-        work = self._explained(lambda: self._group.allgather([list(parts)], [tensor]))
-        return Pending(work=work, parts=parts, total=tensor, on_done=on_done)
+        return replace(self.start_gather(tensor), total=tensor, on_done=on_done)
 
     def _explained(self, call: Callable[[], Any]) -> Any:
         try:

@@ -7,7 +7,8 @@ A worker holds two connections to the server:
 * **data**, owned by the worker's main thread: ``Hello`` first (answered by ``Welcome``), then one
   request at a time, each answered by exactly one reply of the type named beside it, or by ``Stop``.
 
-Payloads do not travel in messages. A worker's gradients lie in a shared-memory region of its own,
+Payloads do not travel in messages, unless they are compressed (``Push.parcel``).
+A worker's gradients lie in a shared-memory region of its own,
 which is the server's from ``Open`` or ``Push`` until the reply. Parameters lie in buffers of the
 server's, one version in each: ``parameters_fd`` in a reply says which (the descriptor in the server's
 process), and the worker may read that one until it sends ``Ready`` or ``Push``.
@@ -210,7 +211,8 @@ class Open(Message, frozen=True, kw_only=True):
     ``progress``: where the checkpoint stood from which training goes on. ``serving_s``: for how long
     each push keeps the server busy that is emulated. ``limit``: the state of a relative limit on norms
     (:mod:`paceline.gradients.norm_limit`), None for ``clip_norm`` alone. ``initial``: what rank 0's
-    region holds, where the server cannot see it.
+    region holds, where the server cannot see it. ``compress``: how pushes are encoded
+    (:mod:`paceline.compression`); "" if they are not.
     """
 
     strategy: str
@@ -228,6 +230,7 @@ class Open(Message, frozen=True, kw_only=True):
     serving_s: float = 0.0
     limit: list[float] | None = None
     initial: bytes | None = None
+    compress: str = ""
 
 
 class Opened(Message, frozen=True, kw_only=True):
@@ -299,7 +302,8 @@ class Push(Message, frozen=True, kw_only=True):
     ``bad``: name of the first parameter with a non-finite gradient, or "" if all are finite.
     ``norm``: of the gradient as it lies there; inf if its square overflowed.
     ``total``: set when the worker has learned where a stream ends. ``rate``: learning rates are
-    multiplied by it in the update that the push is in (warm-up).
+    multiplied by it in the update that the push is in (warm-up). ``parcel``: the gradients, encoded
+    (:mod:`paceline.gradients.codecs.packing`); the region then holds none, and the server may write to it.
     """
 
     weight: float
@@ -311,6 +315,7 @@ class Push(Message, frozen=True, kw_only=True):
     total: int | None
     groups: list[dict[str, Any]] | None
     rate: float = 1.0
+    parcel: bytes | None = None
 
 
 class Filled(Message, frozen=True, kw_only=True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from paceline.gradients.precision.described import described, narrow_accumulation
-from paceline.worker import recipe_parts
+from paceline.gradients.precision.plan import wide
+from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.norm_modes import accumulation_notice
@@ -39,7 +40,8 @@ def announce(parts: Parts, *, batch: float, window: int, total: int | None) -> N
     short = recipe_parts.warm_up_notice(
         options.recipe, workers=launch.world_size, window=window, total=total
     )
-    for text in (trouble, narrow, short, *norm_notices(parts, batch=batch, window=window)):
+    lossy = compression_words.notices(options.compress, launch.world_size)
+    for text in (trouble, narrow, short, *lossy, *norm_notices(parts, batch=batch, window=window)):
         if text:
             parts.journal.note("notice", text)
 
@@ -68,6 +70,9 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         said.append(f"batch norm: {parts.norms.mode}")
     if recipe := recipe_parts.described(options, workers, parts.optimizer):
         said.append(recipe)
+    gradients = [(tuple(p.shape), wide(p.dtype).itemsize) for p in parts.trained]
+    if packed := compression_words.described(options.compress, workers, gradients):
+        said.append(packed)
     changed = [f"{name}={value}" for name, value in options.overridden.items()]
     if launch.lr_factor != 1.0:
         changed.append(f"lr x {launch.lr_factor:g}")

@@ -32,7 +32,13 @@ from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
-from paceline.worker.manifest import Manifest, describe, first_difference, trainable
+from paceline.worker.manifest import (
+    Manifest,
+    describe,
+    first_difference,
+    gradient_shapes,
+    trainable,
+)
 from paceline.worker.norm_modes import strategy_for_norms
 from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
@@ -70,7 +76,10 @@ def assemble(
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
     network = None if cluster is None else cluster.network
     strategy = _joining(model, options, network, launch)
-    ways = ways_of(network, strategy, rank=launch.rank, workers=launch.world_size)
+    ways = ways_of(
+        network, strategy, rank=launch.rank, workers=launch.world_size,
+        compression=options.compress, parameters=gradient_shapes(trainable(model, optimizer)),
+    )  # fmt: skip
     recipe_parts.prepare(options.recipe, optimizer)
     training = replace(
         _training(model, optimizer, options, launch, beginning),
@@ -138,6 +147,8 @@ def _training(
         recipe=options.recipe,
         warm_up=recipe_parts.warm_up(options.recipe, world_size=launch.world_size),
         limit=recipe_parts.limit(options.recipe, beginning.limit),
+        compress=options.compress,
+        compressed=beginning.compressed,
     )
 
 
@@ -297,6 +308,7 @@ def _said(options: Options) -> dict[str, str]:
         "batch_norm": options.batch_norm,
         "types": str(options.types),
         "recipe": str(options.recipe),
+        "compress": str(options.compress),
     }
 
 

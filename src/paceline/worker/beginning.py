@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
 
 from paceline.worker.plane import Position
 
@@ -13,13 +15,15 @@ _START = Position()
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beginning:
     """``position``: where the group stood, ``loss_scale``: what a dynamic one was, ``limit``: the state
-    of the relative one on norms (None: none kept). ``prepare()``: gives model and optimizer their
+    of the relative one on norms (None: none kept). ``compressed``: what compression keeps of this
+    worker. ``prepare()``: gives model and optimizer their
     state; called when the group is joined and nothing is compared yet.
     """
 
     position: Position = _START
     loss_scale: float | None = None
     limit: list[float] | None = None
+    compressed: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     prepare: Callable[[], None] = lambda: None
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 
+from paceline.gradients.layout import FlatLayout
 from paceline.gradients.norm_limit import norm_limit
 from paceline.gradients.norms import clip_by_norm, first_non_finite, needs_no_clipping
 from paceline.gradients.precision.accumulation import Accumulation
@@ -23,6 +24,8 @@ from paceline.gradients.precision.masters import Masters
 from paceline.gradients.precision.wire import NarrowSums, Traffic
 from paceline.launch.rendezvous import process_group_store
 from paceline.transport.collective import Group
+from paceline.worker.compressed_reducer import CompressedReducer, Own
+from paceline.worker.compression_account import Account
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
 from paceline.worker.meetings import Meetings
 from paceline.worker.optimizer_state import dump_state, load_state, step
@@ -56,9 +59,11 @@ class CollectivePlane:
         reduce = training.precision.reduce
         self._narrow = NarrowSums(self._group, reduce) if reduce is not None else None
         order = in_models_order(training.model, training.trainables)
-        self._reducer = Reducer(
+        layout = gradients_of(flat_layout(training.trainables, order))
+        self._compressed = self._compressing(layout)
+        self._reducer = self._compressed or Reducer(
             self._narrow or self._group,
-            gradients_of(flat_layout(training.trainables, order)),
+            layout,
             self._parameters,
             ballot_size=ballot_size(session.world_size, len(self._parameters)),
             clock_s=training.clock_s,
@@ -68,6 +73,15 @@ class CollectivePlane:
         self.broadcast([parameter.data for parameter in self._parameters])
         self._share_optimizer()
         self._masters = Masters(training.optimizer, training.parameters)
+
+    def _compressing(self, layout: FlatLayout) -> CompressedReducer | None:
+        training = self._training
+        if training.compress is None:
+            return None
+        return CompressedReducer(
+            self._group, layout, self._parameters, training.compress,
+            kept=training.compressed, world_size=self._session.world_size, clock_s=training.clock_s,
+        )  # fmt: skip
 
     def _share_optimizer(self) -> None:
         """Every rank's optimizer begins with rank 0's state: it may have been trained before."""
@@ -90,6 +104,10 @@ class CollectivePlane:
     def hold(self, meetings: Meetings) -> None:
         """From the next window on, ranks may meet in the midst of forward and backward."""
         self._meetings = meetings
+
+    @property
+    def account(self) -> Account | None:
+        return None if self._compressed is None else self._compressed.account
 
     def position(self) -> Position:
         return self._position
@@ -152,7 +170,7 @@ class CollectivePlane:
         return self._session.hand_in(pass_id, number, part, together=True)
 
     def own_state(self) -> dict[str, Any]:
-        return {}
+        return {} if self._compressed is None else self._compressed.state()
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
@@ -192,6 +210,8 @@ class CollectivePlane:
         unit = self._unit(current.plan) / self._scale.value
         factor = self._training.rate_factor(self._position.progress, current.plan.window)
         norm, reason = self._apply(result, reduced.norm, result.weight / unit, factor)
+        if self._compressed is not None:
+            self._compressed.settle(norm is not None)
         if result.weight > 0 and not result.broken:
             self._scale = self._scale.after(finite=norm is not None)
         self._buffer.clear()
@@ -233,8 +253,17 @@ class CollectivePlane:
             broken=broken,
         )
         session = self._session
+        if self._compressed is not None:
+            self._compressed.describe(self._own(contribution))
         self._reducer.send(ballot(vote, rank=session.rank, world_size=session.world_size))
         return self._reducer.finish()
+
+    def _own(self, contribution: Contribution) -> Own:
+        assert self._pass is not None
+        return Own(
+            computed=contribution.weight > 0, unit=contribution.unit, turn=self._position.version,
+            progress=self._position.progress, window=self._pass.plan.window,
+        )  # fmt: skip
 
     def _apply(
         self, result: Tally, norm_of_sum: float, divisor: float, factor: float

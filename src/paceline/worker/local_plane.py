@@ -31,6 +31,7 @@ class LocalPlane:
 
     name = "local"
     together = True
+    account = None
 
     def __init__(self, training: Training) -> None:
         self._training = training

@@ -17,6 +17,8 @@ from torch import nn
 
 from paceline.errors import UsageError
 from paceline.gradients.layout import FlatLayout, dense_stride, layout_of
+from paceline.gradients.precision.plan import wide
+from paceline.payloads import Parameters
 from paceline.transport.messages import OptimizerSpec, Tensor
 
 _NOT_HYPERPARAMETERS = {"params", "param_names"}
@@ -123,6 +125,11 @@ def tensors_of(trainables: list[Trainable]) -> list[Tensor]:
         )
         for one in trainables
     ]  # fmt: skip
+
+
+def gradient_shapes(trainables: Sequence[Trainable]) -> Parameters:
+    """What is known of the gradients' sizes."""
+    return [(tuple(p.shape), wide(p.dtype).itemsize) for p in (one.parameter for one in trainables)]
 
 
 def flat_layout(trainables: list[Trainable], order: Sequence[int] | None = None) -> FlatLayout:

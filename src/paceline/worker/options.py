@@ -1,7 +1,7 @@
 """What the user asked for, checked once and frozen. Knows no process group, plane or tensor.
 
 The Worker's keywords and the launcher's overrides become one :class:`Options`. What cannot work
-together is refused here, naming the two and why; what is planned but not built says what works now.
+together is refused here, naming the two and why.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from paceline.compression import Compression, parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.gradients.precision.choice import AUTO, Choice, choice_from
 from paceline.recipes import PLAIN_RECIPE, Recipe, parse_recipe
@@ -19,11 +20,6 @@ from paceline.strategies import SSP, Backup, Strategy, is_joint, parse_strategy
 from paceline.worker.norm_modes import NormMode, norm_mode
 
 DEFAULT_EVICT_AFTER_S = 10.0
-
-# Planned keywords: what works now, and the sentence for everything else.
-_PLANNED: dict[str, tuple[object, str]] = {
-    "compress": (None, "gradient compression is planned; compress=None works now."),
-}
 
 # Optimizers that compare a gradient with the one before, which per-push updates take from another worker.
 _NEEDS_JOINT_UPDATES = ("Rprop",)
@@ -68,6 +64,7 @@ class Options:
     types: Choice = field(default_factory=Choice)
     health: int = 0
     recipe: Recipe = PLAIN_RECIPE
+    compress: Compression | None = None
 
     def window(self, *, batch: float, world_size: int) -> int:
         """Micro-batches per push, for loader batches of ``batch`` samples.
@@ -91,12 +88,9 @@ class Options:
 def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> Options:
     """The Options that the Worker's ``keywords`` and the launcher's ``overrides`` make together.
 
-    Raises UsageError for an unknown, planned, impossible or contradictory value.
+    Raises UsageError for an unknown, impossible or contradictory value.
     """
     chosen, runtime = _overridden(dict(keywords), overrides)
-    for name, (works, sentence) in _PLANNED.items():
-        if chosen[name] != works:
-            raise UsageError(f"{name}={chosen[name]!r}: {sentence}")
     accumulate, global_batch = chosen["accumulate"], chosen["global_batch"]
     _check_whole("accumulate", accumulate)
     if global_batch is not None:
@@ -122,6 +116,7 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
         ),
         health=_health(chosen["health"]),
         recipe=parse_recipe(chosen["recipe"]),
+        compress=parse_compression(chosen["compress"]),
     )
 
 

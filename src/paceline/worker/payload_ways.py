@@ -135,7 +135,7 @@ class AsFrames:
                 self._channel.post_message(Filled(buckets=buckets))
 
     def push(self, push: Push) -> Decided:
-        if push.weight != 0:
+        if push.weight != 0 and push.parcel is None:
             self._post(len(self._buckets))
         self._posted = 0
         decided: Decided = self._session.request(push)

@@ -16,6 +16,7 @@ import torch
 
 from paceline.events import Left
 from paceline.values import lean
+from paceline.worker.compression_account import Account
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +149,10 @@ class Plane(Protocol):
 
     together: bool
     """Whether every live worker is in every round: nothing moves while one is between two windows."""
+
+    @property
+    def account(self) -> Account | None:
+        """What compression saved on this rank so far; None if nothing is compressed."""
 
     def position(self) -> Position:
         """The last known position of the group."""

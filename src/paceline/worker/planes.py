@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from paceline.compression import WORDS, Own
 from paceline.errors import UsageError
 from paceline.worker.collective_plane import CollectivePlane
 from paceline.worker.local_plane import LocalPlane
@@ -23,6 +24,12 @@ def refuse(name: PlaneName, training: Training) -> None:
     if name == "server":
         refuse_for_server(training.optimizer, training.trainables)
         _refuse_narrow_wire(training)
+        _refuse_own_codec(training)
+    if training.compress is not None and training.precision.reduce is not None:
+        raise UsageError(
+            f"compress={str(training.compress)!r} and reduce_dtype cannot work together: both say what "
+            "gradients are made of on their way. Leave one of them out."
+        )
 
 
 def open_plane(name: PlaneName, training: Training, session: Session | None) -> Plane:
@@ -44,4 +51,12 @@ def _refuse_narrow_wire(training: Training) -> None:
             f"reduce_dtype (here {training.precision.reduce}) and {training.strategy} cannot work "
             "together: on the server plane gradients cross no wire, or (between hosts) as they are. Leave "
             "reduce_dtype out, or use strategy='sync:allreduce'."
+        )
+
+
+def _refuse_own_codec(training: Training) -> None:
+    if training.compress is not None and isinstance(training.compress.method, Own):
+        raise UsageError(
+            f"compress={training.compress} and {training.strategy} cannot work together: the server is a "
+            f"process of its own, which has no code of yours to decode with. Use {WORDS}."
         )

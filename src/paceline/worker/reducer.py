@@ -78,7 +78,7 @@ class Reducer:
         carries = parcels[-1].dtype in CARRIERS and not ballot_alone
         kind = parcels[-1].dtype if carries else torch.float64
         head_bytes = _aligned(ballot_size * kind.itemsize)
-        memory = _zeros(head_bytes + layout.total_bytes, group.device)
+        memory = aligned_zeros(head_bytes + layout.total_bytes, group.device)
         gradients = memory[head_bytes:]
         self.buffer = GradientBuffer(
             layout,
@@ -158,7 +158,7 @@ class Reducer:
         return sum_of_squares(self._vectors[place]) if known is None else known
 
 
-def _zeros(size_bytes: int, device: torch.device) -> torch.Tensor:
+def aligned_zeros(size_bytes: int, device: torch.device) -> torch.Tensor:
     """Memory that starts on a boundary of the alignment anywhere: one line more is allocated."""
     raw = torch.zeros(size_bytes + ALIGNMENT_BYTES, dtype=torch.uint8, device=device)
     start = -raw.data_ptr() % ALIGNMENT_BYTES

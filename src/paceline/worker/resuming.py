@@ -69,6 +69,7 @@ def beginning_from(
         position=Position(version=body["version"], progress=body["progress"]),
         loss_scale=body["loss_scale"],
         limit=checkpoint.limit(whose),
+        compressed=checkpoint.compressed(launch.rank, launch.world_size),
         prepare=partial(put_into, checkpoint, model, optimizer, whose),
     )
 
@@ -118,6 +119,7 @@ def _say(checkpoint: Checkpoint, parts: Parts) -> None:
             ("strategy", str(parts.options.strategy)),
             ("threads", torch.get_num_threads()),
             ("recipe", str(parts.options.recipe)),
+            ("compress", str(parts.options.compress)),
         )
         if body.get(name, now) != now
     ]

@@ -195,6 +195,7 @@ class Saver:
             "loss_scale": own.plane.loss_scale() if own.precision.scale.dynamic else None,
             "lr_factor": own.launch.lr_factor,
             "recipe": str(own.options.recipe),
+            "compress": str(own.options.compress),
         }  # fmt: skip
 
     def _part(self, standing: Standing) -> bytes:

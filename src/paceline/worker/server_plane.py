@@ -31,6 +31,8 @@ from paceline.transport.messages import (
     Started,
     TakeCut,
 )
+from paceline.worker.compressing import compressing
+from paceline.worker.compression_account import Account
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
@@ -66,7 +68,7 @@ class ServerPlane:
         self._pull_bytes = sum(slot.span_bytes for slot in layout.slots)
         self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
         self._accumulation = Accumulation(parameters, training.precision.accumulate)
-        sums = needs_everyone(training.strategy)
+        sums = needs_everyone(training.strategy) and training.compress is None
         tells = (sums and _cores_are_free(session.world_size)) or session.frames is not None
         self._gradients = SharedGradients(
             parameters, gradients_of(layout),
@@ -74,12 +76,18 @@ class ServerPlane:
         )  # fmt: skip
         self._buffer = self._gradients.buffer
         self._own = own_gradient(training, self._gradients.views, session.world_size)
+        self._compress = compressing(
+            training.compress, gradients_of(layout), self._gradients.views,
+            kept=training.compressed, workers=session.world_size, clock_s=training.clock_s,
+            wire_bytes_per_s=math.inf,  # both see the region
+        )  # fmt: skip
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
         self._way = way_of(
-            session, self._gradients, parameters, layout, ahead=sums, early=not self._own.clips
-        )
+            session, self._gradients, parameters, layout, ahead=sums,
+            early=not self._own.clips and training.compress is None,
+        )  # fmt: skip
         opened, self._shared = self._way.open(self._opening())
         self._shared.show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
@@ -93,6 +101,10 @@ class ServerPlane:
 
     def loss_scale(self) -> float:
         return self._scale
+
+    @property
+    def account(self) -> Account | None:
+        return self._compress.account
 
     def open_pass(self, plan: PassPlan) -> None:
         self._plan = plan
@@ -139,6 +151,7 @@ class ServerPlane:
         self._shared.show(decided.parameters_fd)
         self._buffer.clear()
         norm = self._own.decided(decided)
+        self._compress.settle(decided.applied)
         self._next = decided.next
         self._leases += decided.leases
         self._position = Position(
@@ -154,7 +167,7 @@ class ServerPlane:
             progress=decided.progress,
             wait_s=decided.waited_s,
             exchange_s=self._training.clock_s() - began_s - decided.waited_s,
-            sent_bytes=self._sent_bytes(push.used),
+            sent_bytes=self._sent_bytes(push),
             received_bytes=self._pulled_bytes,
             buckets=self._gradients.times(),
             skipped=decided.kind == "non-finite",
@@ -188,7 +201,7 @@ class ServerPlane:
         return self._session.hand_in(pass_id, number, part, together=self.together)
 
     def own_state(self) -> dict[str, Any]:
-        return self._own.state()
+        return {**self._own.state(), **self._compress.state()}
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
@@ -238,6 +251,7 @@ class ServerPlane:
             progress=training.progress,
             serving_s=training.serving_s,
             limit=None if own.clips else training.limit,
+            compress="" if training.compress is None else str(training.compress),
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
@@ -271,7 +285,10 @@ class ServerPlane:
             groups=self._changed_groups(),
             rate=self._training.warm_up.factor(self._position.progress, self._window),
         )
-        return self._own.refined(push)
+        return self._compress.packed(
+            self._own.refined(push), turn=self._position.version,
+            progress=self._position.progress, window=self._window,
+        )  # fmt: skip
 
     def _filled(self, buckets: int) -> None:
         """In the midst of backward: the server may sum what every worker has."""
@@ -285,8 +302,11 @@ class ServerPlane:
         self._groups = groups
         return groups
 
-    def _sent_bytes(self, used: bytes) -> int:
-        return sum(size for size, one in zip(self._sizes, used, strict=True) if one or self._joint)
+    def _sent_bytes(self, push: Push) -> int:
+        if push.parcel is not None:
+            return len(push.parcel)
+        sizes = zip(self._sizes, push.used, strict=True)
+        return sum(size for size, one in sizes if one or self._joint)
 
 
 def _cores_are_free(workers: int) -> bool:

@@ -23,6 +23,7 @@ from torch import nn
 from paceline import checkpoints
 from paceline.errors import CheckpointError
 from paceline.events import Left
+from paceline.gradients.codecs.feedback import shared_out
 from paceline.worker import buffers
 from paceline.worker.order import Order, decode_order, encode_order
 from paceline.worker.plane import Cut
@@ -82,6 +83,14 @@ class Checkpoint:
         apart = {key for own in owned.values() for key in own}
         shared = {key: v for key, v in self.state.get(name, {}).items() if key not in apart}
         return {**shared, **owned.get(rank, {})}
+
+    def compressed(self, rank: int, world_size: int) -> dict[str, Mapping[str, Any]]:
+        """What compression keeps of ``rank`` of ``world_size``: what was withheld is shared out, what
+        encoders go on from is the rank's own, or the first one's."""
+        residuals = {one: self._own(one).get("residuals", {}) for one in self.ranks}
+        starts = self._own(rank if rank in self.ranks else 0).get("starts", {})
+        mine = shared_out(residuals, rank=rank, world_size=world_size)
+        return {"residuals": mine, "starts": starts}
 
     def _own(self, rank: int) -> Mapping[str, Any]:
         own: Mapping[str, Any] = self.ranks.get(rank, {}).get("own", {})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 
+from paceline.compression import Compression
 from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.recipes import PLAIN_RECIPE, Recipe
 from paceline.strategies import Strategy
@@ -22,7 +23,8 @@ class Training:
     """``lr_factor`` multiplies every learning rate at each update. ``version``, ``progress``: where the
     checkpoint stood from which training goes on. ``clock_s``: monotonic. ``serving_s``: how long one
     push keeps an emulated server busy. ``limit``: where the running mean of norms stands that
-    gradients are clipped by; None if by none."""
+    gradients are clipped by; None if by none. ``compressed``: what compression keeps of this worker, as
+    the checkpoint has it."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -38,6 +40,8 @@ class Training:
     recipe: Recipe = PLAIN_RECIPE
     warm_up: WarmUp = NO_WARM_UP
     limit: list[float] | None = None
+    compress: Compression | None = None
+    compressed: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
 
     def rate_factor(self, progress: int, window: int) -> float:
         """What learning rates are multiplied by in the update after ``progress`` loader batches."""

@@ -7,13 +7,19 @@ that long after the last has come. Says how long (as :mod:`paceline.simulate.net
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
-from paceline.simulate.network import Network
+from paceline.compression import Compression, Int8, Method, Sign, TopK, at
+from paceline.payloads import Parameters, push_bytes
+from paceline.simulate.network import Network, Packing
 from paceline.strategies import Strategy, Sync
 
 WaySeconds = Callable[[int], float]
 """How long a way takes in the worker's window number 0, 1, ..."""
+
+WARMED_UP = 2**62
+"""A window after every warm-up."""
 
 
 def _nothing_s(_: int) -> float:
@@ -30,14 +36,45 @@ class Ways:
     serving_s: float = 0.0
 
 
-def ways_of(network: Network | None, strategy: Strategy, *, rank: int, workers: int) -> Ways:
-    """The ways of ``rank`` where ``strategy`` has a topology if it has a choice of one."""
+def ways_of(
+    network: Network | None,
+    strategy: Strategy,
+    *,
+    rank: int,
+    workers: int,
+    compression: Compression | None = None,
+    parameters: Parameters = (),
+) -> Ways:
+    """The ways of ``rank`` where ``strategy`` has a topology if it has a choice of one. ``compression``:
+    of the gradients of ``parameters``."""
     if network is None or workers == 1:
         return Ways()
+    at = _compressed(network, compression, parameters)
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
-        return Ways(push_s=lambda number: network.all_reduce_s(workers=workers, number=number))
+        return Ways(push_s=lambda number: at(number).all_reduce_s(workers=workers, number=number))
     return Ways(
         pull_s=lambda number: network.pull_s(rank=rank, number=number),
-        push_s=lambda number: network.push_s(rank=rank, number=number),
-        serving_s=network.serving_s,
+        push_s=lambda number: at(number).push_s(rank=rank, number=number),
+        serving_s=at(WARMED_UP).serving_s,
     )
+
+
+def _compressed(
+    network: Network, compression: Compression | None, parameters: Parameters
+) -> Callable[[int], Network]:
+    """The network as a worker's window number 0, 1, ... meets it. What the file says of compressed
+    gradients counts; else they are smaller by as much as those of ``parameters``."""
+    if compression is None or network.packing is not None:
+        return lambda _: network
+
+    @cache
+    def packed(method: Method | None) -> Network:
+        share = push_bytes(method, parameters) / push_bytes(None, parameters)
+        packing = Packing(
+            push_bytes=network.size_bytes * share,
+            gathered=isinstance(method, TopK | Int8 | Sign) and share < 1,
+        )
+        return replace(network, packing=packing)
+
+    warmup = compression.warmup
+    return lambda number: packed(at(compression, min(1.0, number / warmup) if warmup else 1.0))

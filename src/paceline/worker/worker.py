@@ -20,6 +20,7 @@ from paceline.worker import resuming
 from paceline.worker.assembly import assemble
 from paceline.worker.batch import map_tensors
 from paceline.worker.buffers import parameter_digest
+from paceline.worker.compression_words import savings
 from paceline.worker.evaluation import EvaluationBatches, Evaluator
 from paceline.worker.exits import failure_text
 from paceline.worker.health_watch import HealthWatch
@@ -60,7 +61,8 @@ class Worker:
     number, None; default: dynamic where something is fp16), ``reduce_dtype`` and ``accumulate_dtype``
     (the same words; default: fp32 at least) are for those who know why: docs/precision.md.
     ``recipe``: ``"stable"`` lets stale gradients (``ssp``, ``async``) lose little: docs/recipes.md.
-    ``compress`` is planned and has one value.
+    ``compress``: ``"topk:0.01"``, ``"randomk:0.01"``, ``"powersgd:4"``, ``"int8"``, ``"sign"`` or an object
+    of your own: what gradients are made of on their way (docs/compression.md).
     What the launcher's command line says about these overrides the script.
 
     At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
@@ -78,7 +80,7 @@ class Worker:
         global_batch: int | None = None,
         precision: str = "fp32",
         clip_norm: float | None = None,
-        compress: str | None = None,
+        compress: Any = None,
         batch_norm: str | None = None,
         recipe: str | Recipe = "plain",
         health: bool | int = False,
@@ -352,6 +354,8 @@ class Worker:
         parts.guards.remove()
         parts.outside.remove()
         parts.norms.remove()
+        if saved := savings(parts.options.compress, parts.plane.account):
+            parts.journal.note("compression", saved)
         try:
             parts.plane.close(reason)
         finally:

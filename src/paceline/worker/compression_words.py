@@ -1,0 +1,38 @@
+"""What is said of compression: at a run's start, and at its end. Decides nothing."""
+
+from __future__ import annotations
+
+from paceline.compression import Compression
+from paceline.payloads import Parameters, push_bytes
+from paceline.worker.compression_account import Account
+
+
+def described(compression: Compression | None, workers: int, parameters: Parameters) -> str:
+    """For the start line; "" if nothing is compressed."""
+    if compression is None or workers == 1:
+        return ""
+    whole, sent = push_bytes(None, parameters), push_bytes(compression.method, parameters)
+    said = f"compress {compression}: {sent / 1e6:.3g} MB a push instead of {whole / 1e6:.3g}"
+    return said + (f", after {compression.warmup} updates" if compression.warmup else "")
+
+
+def notices(compression: Compression | None, workers: int) -> list[str]:
+    """What is worth saying beside it."""
+    if compression is None:
+        return []
+    if workers == 1:
+        return [
+            f"compress={str(compression)!r} does nothing with one worker: nothing is exchanged."
+        ]
+    if not compression.feedback:
+        return [
+            "feedback=off: what compression withholds from an update is lost for ever, and training "
+            "ends worse for it (docs/compression.md shows by how much). Leave it out unless you "
+            "study just that."
+        ]
+    return []
+
+
+def savings(compression: Compression | None, account: Account | None) -> str:
+    """What came of it; "" if there is nothing to say."""
+    return "" if account is None else account.sentence(str(compression))

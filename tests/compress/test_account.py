@@ -1,0 +1,51 @@
+"""What is said of compression's worth: it pays where the wire is slower than coding is."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from paceline.gradients.codecs.joining import Sent
+from paceline.worker.compression_account import Account
+
+USED = b"\1\1"
+
+
+def account(wire_bytes_per_s: float | None) -> Account:
+    made = Account([60_000_000, 40_000_000], wire_bytes_per_s)
+    for _ in range(10):
+        made.packed(2_000_000, USED, 0.098)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("wire", "verdict"),
+    [
+        (None, "that pays on wires slower than 8 Gb/s"), (inf, "it does not pay here: on one host"),
+        (2e9, "it does not pay here: the wire carries 16 Gb/s"), (125e6, "it pays: the wire carries 1 Gb/s"),
+    ],
+)  # fmt: skip
+def test_the_verdict(wire: float | None, verdict: str) -> None:
+    said = account(wire).sentence("topk:0.01")
+    assert "10 pushes of rank 0 had 20 MB instead of 1,000 MB (2.00%" in said
+    assert "98 ms each" in said
+    assert verdict in said
+
+
+def test_whole_gradients_are_not_counted_where_they_are_not_used() -> None:
+    made = Account([60_000_000, 40_000_000])
+    made.packed(1, b"\1\0", 1.0)
+    assert made.whole_bytes == 60_000_000
+
+
+def test_what_all_ranks_gather_costs_each_of_them() -> None:
+    """128 ranks gathering 2 % each move more than a sum of the whole does (FAULT 19)."""
+    made = Account([], wire_bytes_per_s=1e6)
+    made.joined(Sent(sent_bytes=2_000_000, whole_bytes=100_000_000, wire_bytes=2_000_000 * 64), 0.1)
+    assert made.breaks_even_bytes_per_s < 0
+    assert "it pays on no wire" in made.sentence("topk:0.01")
+
+
+def test_nothing_was_compressed() -> None:
+    assert Account([1]).sentence("sign") == ""
