@@ -44,7 +44,7 @@ class Drift:
     parameters. ``distance`` is None where the replica holds what is not finite."""
 
     distance: float | None
-    norm: float
+    size: float
 
 
 class Average:
@@ -85,10 +85,10 @@ class Average:
     def gap(self) -> Drift:
         """How far this replica is from the mean that :meth:`meet` has found."""
         mean = torch._foreach_add(self._anchor_views, self._moved_views)
-        norm = math.sqrt(sum(map(sum_of_squares, mean)))
+        size = math.sqrt(sum(map(sum_of_squares, mean)))
         torch._foreach_sub_(mean, self._tensors)
         distance = math.sqrt(sum(map(sum_of_squares, mean)))
-        return Drift(distance=distance if math.isfinite(distance) else None, norm=norm)
+        return Drift(distance=distance if math.isfinite(distance) else None, size=size)
 
     def step(self) -> None:
         """Move the anchor by the mean that :meth:`meet` has found."""

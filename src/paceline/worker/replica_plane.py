@@ -63,7 +63,7 @@ class ReplicaPlane:
         if outer is not None:
             self._average.take_momentum(outer)
         self.drift: Drift | None = None
-        """As the last pass ended, before the replicas became one."""
+        """As the pass ended, before the replicas became one; None if nothing was applied since they were."""
 
     def _begin_alike(self) -> list[torch.Tensor] | None:
         """Everyone has rank 0's parameters, and its outer momentum, if any, is returned. The optimizer's
@@ -96,6 +96,7 @@ class ReplicaPlane:
 
     def open_pass(self, plan: PassPlan) -> None:
         self._left = self._stop = False
+        self.drift = None
         self._scheduled = 0
         self._pass = ScheduledPass(
             plan, rank=self._session.rank, world_size=self._session.world_size
@@ -271,7 +272,8 @@ class ReplicaPlane:
         """Become one with the others; or see how far they are, where replicas never do."""
         average = self._average
         average.meet(agreed.shares[self._session.rank])
-        self.drift = average.gap() if agreed.ended else None
+        if agreed.ended:
+            self.drift = average.gap()
         if not self._never:
             average.step()
             average.put()
