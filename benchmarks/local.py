@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from local_sgd.cells import Cell, Result, plan, said
-from local_sgd.store import Store
-from local_sgd.table import table
+from replicas.cells import Cell, Result, plan, said
+from replicas.store import Store
+from replicas.table import table
 from rich.console import Console
 
 from paceline.errors import UsageError

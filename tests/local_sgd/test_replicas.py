@@ -34,7 +34,9 @@ def far(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
 def alike(ranks: list[Rank]) -> bool:
     """To the last bit."""
     first = parameters(ranks[0])
-    return all(torch.equal(a, b) for one in ranks for a, b in zip(parameters(one), first, strict=True))
+    return all(
+        torch.equal(a, b) for one in ranks for a, b in zip(parameters(one), first, strict=True)
+    )
 
 
 @pytest.mark.parametrize("make", [SGD, MOMENTUM, ADAMW], ids=["sgd", "momentum", "adamw"])
@@ -105,7 +107,9 @@ def test_a_round_in_which_nothing_was_applied_changes_nothing() -> None:
     everything = tuple((rank, batch) for rank in range(2) for batch in range(8))
     for word in ("local:2", "diloco:2"):
         ranks = played(strategy=word, make=SGD, total=8, world=2, spoiled=everything)
-        assert all(torch.equal(a, b) for a, b in zip(parameters(ranks[0]), _start(SGD), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(parameters(ranks[0]), _start(SGD), strict=True)
+        )
         assert ranks[0].plane.position().version == 0
 
 
@@ -216,7 +220,9 @@ def test_who_goes_on_from_a_checkpoint_makes_the_same_bits(word: str) -> None:
         strategy=word, make=MOMENTUM, total=12, world=2, begin=go_on,
         training={"version": 6, "progress": 12},
     )  # fmt: skip
-    assert all(torch.equal(a, b) for a, b in zip(parameters(ranks[0]), parameters(whole[0]), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(parameters(ranks[0]), parameters(whole[0]), strict=True)
+    )
 
 
 def test_sixteen_bit_parameters_follow_their_masters() -> None:

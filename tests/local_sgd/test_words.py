@@ -15,7 +15,9 @@ from paceline.worker.saving import refuse_never
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("word", ["local:8", "local:1", "local:inf", "diloco:50", "diloco:50:1:0.8"])
+@pytest.mark.parametrize(
+    "word", ["local:8", "local:1", "local:inf", "diloco:50", "diloco:50:1:0.8"]
+)
 def test_words_parse_and_print_back(word: str) -> None:
     strategy = parse_strategy(word)
     assert str(strategy) == word

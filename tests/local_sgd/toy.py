@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 UNIT = 4.0
+_SEEDED = threading.Lock()  # ranks are threads, which share torch's random stream
 Made = tuple[nn.Module, torch.optim.Optimizer]
 Make = Callable[[int], Made]
 
@@ -18,8 +20,9 @@ def maker(name: str, **hyper: Any) -> Make:
     """Builds a model in float64 and ``torch.optim``'s ``name`` over two groups; of each rank another."""
 
     def make(rank: int) -> Made:
-        torch.manual_seed(rank)
-        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+        with _SEEDED:
+            torch.manual_seed(rank)
+            model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
         groups = [{"params": list(model[2].parameters())}, {"params": list(model[0].parameters())}]
         return model, getattr(torch.optim, name)(groups, **hyper)
 
@@ -59,7 +62,9 @@ class Replicas:
     def step(self, rank: int, batches: list[int], clip_norm: float | None = None) -> None:
         """One window of one rank."""
         sizes = [len(batch_of(batch)[0]) for batch in batches]
-        losses = [loss_of(self.models[rank], batch) * n for batch, n in zip(batches, sizes, strict=True)]
+        losses = [
+            loss_of(self.models[rank], batch) * n for batch, n in zip(batches, sizes, strict=True)
+        ]
         self.optimizers[rank].zero_grad()
         (sum(losses) / sum(sizes)).backward()  # type: ignore[union-attr]
         if clip_norm is not None:

@@ -102,14 +102,17 @@ class Average:
         self._write(partial(torch._foreach_copy_, self._tensors, self._anchor_views))
 
     @contextmanager
-    def showing(self) -> Iterator[None]:
-        """Inside, the replica is the anchor; then what it was. Not while ranks meet."""
-        torch._foreach_copy_(self._moved_views, self._tensors)
-        self.put()
+    def showing(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+        """Inside, ``parameters`` (which ``tensors`` are, or are masters of) hold the anchor. Nothing is
+        written: a graph that was built before stays valid."""
+        kept = [parameter.data for parameter in parameters]
+        for parameter, view in zip(parameters, self._anchor_views, strict=True):
+            parameter.data = view.to(parameter.dtype)
         try:
             yield
         finally:
-            self._write(partial(torch._foreach_copy_, self._tensors, self._moved_views))
+            for parameter, own in zip(parameters, kept, strict=True):
+                parameter.data = own
 
     def momentum(self) -> list[torch.Tensor] | None:
         """The outer optimizer's, a view for each tensor; None if it has none (yet)."""

@@ -160,7 +160,7 @@ class ReplicaPlane:
     def latest(self) -> AbstractContextManager[None]:
         """Between two exchanges that is what the last one has left: this replica is nobody else's."""
         apart = self._had > 0 and not self._never
-        return self._average.showing() if apart else nullcontext()
+        return self._average.showing(self._training.parameters) if apart else nullcontext()
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         return self._session.gather(tag, payload)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from local_sgd.cells import Cell, Result, picking
+from replicas.cells import Cell, Result, picking
 
 
 class Store:
@@ -41,5 +41,7 @@ class Store:
         """The strategy's cells on test data at the rate that was picked, by seed."""
         lr = self.picked(strategy)
         wanted = (strategy, lr, False, real)
-        found = [one for one in self._results if (one.strategy, one.lr, one.held_out, one.real) == wanted]
+        found = [
+            one for one in self._results if (one.strategy, one.lr, one.held_out, one.real) == wanted
+        ]
         return sorted(found, key=lambda cell: cell.seed)

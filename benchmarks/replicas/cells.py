@@ -51,7 +51,8 @@ def picking(strategy: str) -> list[Cell]:
     """The cells that pick ``strategy``'s learning rate."""
     source = SYNC if strategy in OF_SYNC else strategy
     return [
-        Cell(strategy=source, lr=lr, seed=PICK_SEED, epochs=PICK_EPOCHS, held_out=True) for lr in RATES
+        Cell(strategy=source, lr=lr, seed=PICK_SEED, epochs=PICK_EPOCHS, held_out=True)
+        for lr in RATES
     ]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from statistics import mean, stdev
 
-from local_sgd.cells import STRATEGIES, SYNC, Cell
-from local_sgd.store import Store
 from rich.table import Table
+
+from replicas.cells import STRATEGIES, SYNC, Cell
+from replicas.store import Store
 
 
 def table(store: Store, *, real: bool) -> Table | None:
