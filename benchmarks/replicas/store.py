@@ -30,18 +30,19 @@ class Store:
         with self._path.open("a") as file:
             file.write(json.dumps({"cell": asdict(cell), "result": asdict(result)}) + "\n")
 
-    def picked(self, strategy: str) -> float | None:
+    def picked(self) -> float | None:
         """The rate whose run on data kept back ended best; None until all have ended."""
-        cells = picking(strategy)
+        cells = picking()
         if not all(cell in self for cell in cells):
             return None
         return max(cells, key=lambda cell: self.result(cell).score).lr
 
-    def seeds(self, strategy: str, *, real: bool) -> list[Cell]:
+    def seeds(self, strategy: str, *, epochs: int, real: bool) -> list[Cell]:
         """The strategy's cells on test data at the rate that was picked, by seed."""
-        lr = self.picked(strategy)
-        wanted = (strategy, lr, False, real)
+        wanted = (strategy, self.picked(), epochs, False, real)
         found = [
-            one for one in self._results if (one.strategy, one.lr, one.held_out, one.real) == wanted
+            one
+            for one in self._results
+            if (one.strategy, one.lr, one.epochs, one.held_out, one.real) == wanted
         ]
         return sorted(found, key=lambda cell: cell.seed)

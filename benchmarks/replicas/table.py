@@ -10,18 +10,20 @@ from replicas.cells import STRATEGIES, SYNC, Cell
 from replicas.store import Store
 
 
-def table(store: Store, *, real: bool) -> Table | None:
+def table(store: Store, *, epochs: int, real: bool) -> Table | None:
     """None if there is nothing to show."""
-    baseline = {cell.seed: cell for cell in store.seeds(SYNC, real=real)}
+    baseline = {cell.seed: cell for cell in store.seeds(SYNC, epochs=epochs, real=real)}
     if not baseline:
         return None
     how = "real processes" if real else "virtual time"
-    shown = Table(title=f"4 workers, Fashion-MNIST CNN, 10 epochs, {how}", title_justify="left")
+    shown = Table(
+        title=f"4 workers, Fashion-MNIST CNN, {epochs} epochs, {how}", title_justify="left"
+    )
     for name in ("strategy", "lr", "seeds", "accuracy", "lost to sync", "exchanges", "of sync's"):
         shown.add_column(name, justify="left" if name == "strategy" else "right")
     shown.add_column("drift", justify="right")
     for strategy in STRATEGIES:
-        if cells := store.seeds(strategy, real=real):
+        if cells := store.seeds(strategy, epochs=epochs, real=real):
             shown.add_row(strategy, *_row(store, cells, baseline))
     return shown
 
