@@ -61,7 +61,9 @@ def test_rounds_of_several_windows_against_a_loop(windows: int) -> None:
 def test_one_window_a_round_is_sync_and_none_is_nobody_waiting() -> None:
     window_s = drawn()
     sync = bounded(window_s, 0, push_s=0.25)
-    assert in_rounds(window_s, 1, 0.25).decided_s[-1].max() == pytest.approx(sync.decided_s[-1].max())
+    assert in_rounds(window_s, 1, 0.25).decided_s[-1].max() == pytest.approx(
+        sync.decided_s[-1].max()
+    )
     alone = in_rounds(window_s, inf, 0.25)
     assert alone.decided_s[-1].tolist() == pytest.approx(window_s.sum(axis=0).tolist())
 
@@ -74,7 +76,9 @@ def test_rarer_exchanges_take_less_of_the_time(tmp_path: Path) -> None:
     words = ("sync:allreduce", "local:1", "local:8", "diloco:50", "local:inf")
     found = [predict(parse_strategy(word), scenario)[0] for word in words]
     assert found[0].time_s == found[1].time_s
-    assert [one.time_s for one in found[1:]] == sorted((one.time_s for one in found[1:]), reverse=True)
+    assert [one.time_s for one in found[1:]] == sorted(
+        (one.time_s for one in found[1:]), reverse=True
+    )
     assert found[-1].busy > 0.98
 
 
