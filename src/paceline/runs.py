@@ -40,6 +40,7 @@ class RankTrace:
     setups: tuple[trace.Setup, ...] = ()
     unscheduled: tuple[trace.Unscheduled, ...] = ()
     clocks: tuple[trace.Clocks, ...] = ()
+    drifts: tuple[trace.Drift, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +182,7 @@ def _rank_trace(rank: int, records: list[trace.Record]) -> RankTrace:
         setups=setups,
         unscheduled=_only(records, trace.Unscheduled),
         clocks=_only(records, trace.Clocks),
+        drifts=_only(records, trace.Drift),
     )
 
 

@@ -12,6 +12,8 @@ text                  value
 ``ssp`` ``ssp:3``     ``SSP(staleness=3)``; ``ssp:0`` *is* ``sync:server``
 ``async``             ``Async()``; ``ssp:inf`` is the same
 ``async:sum``         ``Async(push_scale="sum")``; likewise ``ssp:3:sum``
+``local:8``           ``Local(windows=8)``; ``local:inf`` never exchanges
+``diloco:50``         ``DiLoCo(windows=50)``; ``diloco:50:0.7:0.9`` says its outer lr, momentum
 ====================  ==========================================================
 """
 
@@ -28,7 +30,9 @@ PushScale = Literal["mean", "sum"]
 OnDeath = Literal["stop", "continue"]
 
 DEFAULT_STALENESS_CLOCKS = 3
-PLANNED = {"hybrid": "grouped workers", "local": "local SGD", "diloco": "DiLoCo"}
+DEFAULT_OUTER_LR = 0.7
+DEFAULT_OUTER_MOMENTUM = 0.9
+PLANNED = {"hybrid": "grouped workers"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +109,48 @@ def Async(*, push_scale: PushScale = "mean") -> SSP:  # noqa: N802 - reads as th
     return SSP(staleness=inf, push_scale=push_scale)
 
 
-Strategy = Sync | Backup | SSP
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Local:
+    """Local SGD (Stich, ICLR 2019): each worker steps its own optimizer, and every ``windows`` windows
+    the workers' parameters become their mean, by samples; ``math.inf``: never, replicas drift."""
+
+    windows: float
+
+    def __post_init__(self) -> None:
+        _check_windows("local", self.windows)
+
+    def __str__(self) -> str:
+        return f"local:{_whole(self.windows)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiLoCo:
+    """DiLoCo (Douillard et al., 2023): as :class:`Local`, but the mean of how far the workers moved is
+    the gradient of an outer SGD with Nesterov momentum, which makes the step."""
+
+    windows: float
+    outer_lr: float = DEFAULT_OUTER_LR
+    outer_momentum: float = DEFAULT_OUTER_MOMENTUM
+
+    def __post_init__(self) -> None:
+        _check_windows("diloco", self.windows)
+        if self.windows == inf:
+            raise bad_value(
+                "diloco", inf, "a whole number of windows", "'local:inf' never exchanges."
+            )
+        if not 0 < self.outer_lr < inf:
+            raise bad_value("diloco's outer lr", self.outer_lr, "a number > 0")
+        if not 0 <= self.outer_momentum < 1:
+            raise bad_value("diloco's outer momentum", self.outer_momentum, "a number in [0, 1)")
+
+    def __str__(self) -> str:
+        own = (self.outer_lr, self.outer_momentum)
+        usual = (DEFAULT_OUTER_LR, DEFAULT_OUTER_MOMENTUM)
+        said = "" if own == usual else ":".join(["", *(f"{number:.12g}" for number in own)])
+        return f"diloco:{_whole(self.windows)}{said}"
+
+
+Strategy = Sync | Backup | SSP | Local | DiLoCo
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:
@@ -128,8 +173,15 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     if word == "ssp" and len(rest) <= 2:
         staleness = _number(text, rest[0]) if rest else DEFAULT_STALENESS_CLOCKS
         return SSP(staleness=staleness, push_scale=rest[1] if len(rest) == 2 else "mean")  # type: ignore[arg-type]
+    if word == "local" and len(rest) == 1:
+        return Local(windows=_number(text, rest[0]))
+    if word == "diloco" and 1 <= len(rest) <= 3:
+        numbers = [_number(text, part) for part in rest]
+        return DiLoCo(**dict(zip(("windows", "outer_lr", "outer_momentum"), numbers, strict=False)))
     raise bad_value(
-        "strategy", text, "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf or async"
+        "strategy",
+        text,
+        "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf, async, local:8 or diloco:50",
     )
 
 
@@ -147,6 +199,25 @@ def needs_everyone(strategy: Strategy) -> bool:
 def is_dealt(strategy: Strategy) -> bool:
     """Whether every live worker is in every round, so that nothing moves while one is between two."""
     return is_joint(strategy) and not isinstance(strategy, Backup)
+
+
+def windows_apart(strategy: Strategy) -> float:
+    """Windows between two exchanges of a worker with the others; 1 but for :class:`Local`, DiLoCo."""
+    return strategy.windows if isinstance(strategy, Local | DiLoCo) else 1
+
+
+def drifts(strategy: Strategy) -> bool:
+    """Whether workers step optimizers of their own, so that models differ between two exchanges."""
+    return isinstance(strategy, Local | DiLoCo)
+
+
+def _check_windows(word: str, windows: float) -> None:
+    if windows != inf and (not float(windows).is_integer() or windows < 1):
+        raise bad_value(word, windows, "a whole number of windows >= 1", f"As in '{word}:8'.")
+
+
+def _whole(windows: float) -> str:
+    return "inf" if windows == inf else str(int(windows))
 
 
 def _number(text: str, part: str) -> float:

@@ -63,7 +63,7 @@ class Step:
     ``time_s``: when the window started. Before that the worker waited ``gate_s`` behind the gate and
     copied parameters, of ``version``, in for ``pull_s``. ``data_s``: waiting for batches,
     ``forward_s`` (with the loss, and the emulated delay), ``backward_s``. ``wait_s``: from the push's
-    arrival until its update could begin (server plane), 0 on the collective plane; ``exchange_s``:
+    arrival until its update could begin (server plane, replicas), 0 under all-reduce; ``exchange_s``:
     the rest of ``step``: moving, reducing, applying. ``sent_bytes``, ``received_bytes``: payload this
     worker moved. ``batches``: how many micro-batches, ``weight``: their samples. ``lag``: version lag.
     """
@@ -183,6 +183,22 @@ class Pass:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """How far this worker's replica was from the mean of all as the pass ``pass_id`` ended, under
+    strategies that let replicas differ (``local``, ``diloco``).
+
+    2-norms over all trained parameters: ``distance`` from the mean, before replicas became one (None: the
+    replica held what is not finite), and the mean's own ``size``.
+    """
+
+    time_s: float
+    pass_id: int
+    version: int
+    distance: float | None
+    size: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
     """What the user logged with ``worker.log``. ``samples``: committed by all workers so far."""
 
@@ -215,14 +231,14 @@ class Close:
 
 
 Record = (
-    Header | Setup | Step | Buckets | Health | Unscheduled | Clocks | Pass | Metric | Note | Close
+    Header | Setup | Step | Buckets | Health | Unscheduled | Clocks | Pass | Drift | Metric | Note | Close
     | events.Fact | events.Order | encounters.Encounter | encounters.Differs
 )  # fmt: skip
 
 _TYPES: dict[str, type[Any]] = {
     cls.__name__.lower(): cls
     for cls in (
-        Header, Setup, Step, Buckets, Health, Unscheduled, Clocks, Pass, Metric, Note, Close,
+        Header, Setup, Step, Buckets, Health, Unscheduled, Clocks, Pass, Drift, Metric, Note, Close,
         events.Join, events.Leave, events.Request, events.Pull, events.Push, events.Tick,
         events.Lease, events.Start, events.Update, events.Drop, events.Release, events.Halt,
         events.WakeAt, events.Save, events.Cut, encounters.Look, encounters.Handover,
@@ -247,7 +263,7 @@ class _Form:
 
 
 _SERIES = ("ready_s", "done_s")
-_FIGURES = ("loss", "norm", "largest", "zeros")
+_FIGURES = ("loss", "norm", "largest", "zeros", "distance", "size")
 _COUNTS = ("weight", "unit", "divisor", "hz", "top_hz")
 _SHARES = ("fp16", "bf16", "scaled_fp16", "scaled_bf16")
 

@@ -15,15 +15,19 @@ from support.runs import run_script
 
 JOINT = ("sync:server", "sync:allreduce")
 PER_PUSH = ("async", "backup:1")
+DRIFTING = ("local:3", "diloco:2")
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    base = tmp_path_factory.mktemp("joined")
+    return trained(tmp_path_factory.mktemp("joined"), *JOINT, *PER_PUSH)
+
+
+def trained(base: Path, *strategies: str) -> tuple[Path, list[dict[str, Any]]]:
     script = Path(__file__).parent / "resumed_together.py"
     alone = base / "alone"
     train("sync", alone)
-    run = run_script(script, [str(base), str(alone), *JOINT, *PER_PUSH], workers=2, timeout_s=110)
+    run = run_script(script, [str(base), str(alone), *strategies], workers=2, timeout_s=110)
     assert run.exit_code == 0, run.stderr[-3000:]
     assert_nothing_is_left(run)
     return base, [json.loads((base / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
@@ -109,3 +113,22 @@ def test_another_number_of_workers_goes_on_with_what_was_left(outcome: Any, tmp_
     more = [rank["other"]["from one"] for rank in ranks]
     assert [len(more[0]["steps"][p] + more[1]["steps"][p]) for p in (0, 1)] == [13 - 5, 13]
     assert more[0]["facts"] == more[1]["facts"] == [5 + 4 + 7, 2 * 13 * 4, *more[0]["facts"][2:]]
+
+
+@pytest.mark.full
+def test_replicas_are_saved_at_an_exchange_and_end_with_the_same_bits(tmp_path: Path) -> None:
+    """Asked for at every step, written when all have one model, which holds each rank's own momentum."""
+    base, ranks = trained(tmp_path, *DRIFTING)
+    for strategy, updates in zip(DRIFTING, ([3, 6, 7], [2, 4]), strict=True):
+        saved = checkpoints.found(base / strategy.replace(":", "-") / "whole")
+        versions = [checkpoints.read_body(path)["version"] for path in saved]
+        assert sorted(set(versions))[: len(updates)] == updates
+        for own in (rank[strategy] for rank in ranks):
+            whole = own["whole"]
+            resumed = [own[name] for name in own["saved"] if name in own]
+            assert len(resumed) == 2
+            for again in resumed:
+                assert again["digest"] == whole["digest"]
+                assert again["facts"] == whole["facts"]
+        digests = {rank[strategy]["whole"]["digest"] for rank in ranks}
+        assert len(digests) == 2, "the optimizers' states are the ranks' own"

@@ -17,8 +17,9 @@ SCRIPT = Path(__file__).parent / "script.py"
 BATCHES = 48
 POINTS = ("forward", "backward", "push", "wait", "pull", "evaluate")
 SURVIVING = ("async", "ssp:3", "backup:1")
-STOPPING = ("sync:server", "ssp:0", "sync:allreduce")
+STOPPING = ("sync:server", "ssp:0", "sync:allreduce", "local:4")
 EVICT_AFTER_S = 3.0
+NEVER = (("sync:allreduce", "pull"), ("local:4", "pull"))  # nothing is pulled
 pytestmark = pytest.mark.timeout(150)
 
 QUICK_SURVIVING = {
@@ -32,7 +33,7 @@ QUICK_STOPPING = {
 def _cells(strategies: tuple[str, ...], quick: set[tuple[str, str, int]]) -> list[Any]:
     """The quick cells, then (for test-full) every point x strategy, on alternating ranks."""
     rest = [(s, p, (i * 3 + j) % 4) for i, s in enumerate(strategies) for j, p in enumerate(POINTS)]
-    rest = [cell for cell in rest if cell[:2] != ("sync:allreduce", "pull")]  # nothing is pulled
+    rest = [cell for cell in rest if cell[:2] not in NEVER]
     full = [pytest.param(*cell, marks=pytest.mark.full) for cell in rest if cell not in quick]
     return [pytest.param(*cell) for cell in sorted(quick)] + full
 

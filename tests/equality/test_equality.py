@@ -95,7 +95,9 @@ def _histories(directory: Path) -> list[History]:
 def _setting(workers: int, which: str, where: str = "") -> object:
     name = f"{workers}-{where}{'-' if where else ''}workers-{which}"
     group = pytest.mark.xdist_group(f"equality-{name}")  # one process spawns it once
-    quick = which == "subset" and where != "hosts" and workers != 3  # two and four say what three would
+    quick = (
+        which == "subset" and where != "hosts" and workers != 3
+    )  # two and four say what three would
     marks = [group] if quick else [group, pytest.mark.full]
     return pytest.param((workers, which, where), id=name, marks=marks)
 

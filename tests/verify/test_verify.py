@@ -27,7 +27,8 @@ ANYWHERE = {
     "class": "the optimizer's class: 'SGD' on rank 0; 'Other' on rank 1",
 }
 FULL = [pytest.param(word, marks=pytest.mark.full) for word in ("ssp:2", "backup:1")]
-STRATEGIES = ["sync:allreduce", "sync:server", "async", *FULL]
+ON_SERVER = ["sync:server", "async", *FULL]
+STRATEGIES = ["sync:allreduce", *ON_SERVER, pytest.param("local:3", marks=pytest.mark.full)]
 STATE = {
     "weight": "parameter second.weight",
     "sign of zero, trained": "parameter last.bias: [0.0, 0.0, 0.0] on rank 0; [0.0, -0.0, 0.0]",
@@ -66,7 +67,7 @@ def test_state_that_lies_with_each_worker(troupe: Troupe, act: str) -> None:
     check_found(answers, STATE[act])
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES[1:])
+@pytest.mark.parametrize("strategy", ON_SERVER)
 def test_parameters_on_the_server_plane_are_held_against_the_version(
     troupe: Troupe, strategy: str
 ) -> None:

@@ -15,7 +15,7 @@ from paceline.compare.units import duration, share
 from paceline.diagnose.findings import Finding, severity_of
 from paceline.diagnose.measured import Measured
 from paceline.runs import Run
-from paceline.strategies import is_joint
+from paceline.strategies import drifts, is_joint, windows_apart
 
 BOUND = 0.4
 """From two fifths of the time on, the exchange is what to improve; below, workers are."""
@@ -95,6 +95,8 @@ def _bound(found: Measured, whose: str) -> Finding | None:
     part = moved_s / found.cycle_s
     if part < BOUND:
         return None
+    if drifts(found.strategy):
+        return _meets_too_often(found, moved_s, work_s, part)
     batch = float(np.median(found.weight))
     even = ceil(batch * moved_s / (found.workers - 1) / max(work_s, 1e-9))
     good = ceil(batch * GOOD_SHARE / (1 - GOOD_SHARE) * moved_s / max(work_s, 1e-9))
@@ -113,6 +115,23 @@ def _bound(found: Measured, whose: str) -> Finding | None:
         f"{good * found.workers} samples an update, computing takes {share(GOOD_SHARE)} of the time."
         + (_WHICH_LINK if found.topology == "allreduce" else ""),
         figures={"work_s": work_s, "exchange_s": moved_s, "break_even_batch": even * found.workers},
+    )  # fmt: skip
+
+
+def _meets_too_often(found: Measured, moved_s: float, work_s: float, part: float) -> Finding:
+    """Of replicas: a round of more windows pays for the same exchange."""
+    apart = windows_apart(found.strategy)
+    needed = ceil(apart * GOOD_SHARE / (1 - GOOD_SHARE) * moved_s / max(work_s, 1e-9))
+    word = type(found.strategy).__name__.lower()
+    return Finding(
+        cause="communication-bound", cost=part, severity=severity_of(part),
+        sentence=f"{_WORDS['communication-bound']}: exchanging takes {share(part)} of the time.",
+        evidence=(
+            f"the {apart:.0f} windows of a round take {duration(work_s)}, its exchange {duration(moved_s)}",
+        ),
+        action=f"Meet less often: at {word}:{needed} computing takes {share(GOOD_SHARE)} of the time "
+        "('paceline compare' shows what that does to the loss)." + _WHICH_LINK,
+        figures={"work_s": work_s, "exchange_s": moved_s, "windows": float(needed)},
     )  # fmt: skip
 
 

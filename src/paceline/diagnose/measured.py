@@ -10,6 +10,9 @@ so the late one has the *shortest* collective. d_ik ends where the last bucket's
 (``Buckets.done_s``); what follows is the worker's own optimizer, and delays its next window. On the
 server plane the server says how long a push waited, and moving it is the worker's own: its link.
 
+Replicas (local SGD) go on alone for several windows: there a row is a round of them, from one exchange
+to the next, in which the worker itself saw how long it waited for the others.
+
 Time in which a worker was ready to run but had no processor is set apart: it says something about the
 machine, and nothing about the worker.
 
@@ -21,15 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import nan
+from math import inf, nan
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.compare.phases import step_end_s
 from paceline.diagnose.queueing import without_queueing
+from paceline.diagnose.window import Window, rounds_of
 from paceline.runs import RankTrace, Run
-from paceline.strategies import Strategy, is_dealt, parse_strategy
+from paceline.strategies import Strategy, is_dealt, parse_strategy, windows_apart
 from paceline.trace import Buckets, Step, Unscheduled
 
 Floats = npt.NDArray[np.float64]
@@ -39,6 +43,10 @@ OPTIMIZER, SCRIPT, LINK = "optimizer", "own code between steps", "link"
 KNOWN = {DATA: "data_s", FORWARD: "forward_s", BACKWARD: "backward_s", SCRIPT: "between_s"}
 """In which field of its record a phase's wait for a processor is."""
 PHASES = (DATA, FORWARD, BACKWARD, OPTIMIZER, SCRIPT, LINK)
+
+REPLICAS = "replicas"
+_COLLECTIVE = ("allreduce", REPLICAS)
+"""Where one slow link slows everybody's exchange alike."""
 
 WARM_UP_WINDOWS = 2
 """The first windows of a worker allocate memory and start loaders: they say nothing of the rest."""
@@ -96,29 +104,15 @@ class Measured:
         return float(np.mean(self.own_s + self.wait_s + self.transfer_s))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Window:
-    """One window of one worker. ``exchange_s``: all of its exchange but waiting that was recorded.
-
-    ``queued``: its record of waiting for a processor, ``queued_before``: that of the window before.
-    """
-
-    clock: int
-    phases: dict[str, float]
-    ready_s: float
-    wait_s: float
-    exchange_s: float
-    weight: float
-    lag: float
-    queued: Unscheduled | None
-    queued_before: Unscheduled | None
-
-
 def measured(run: Run) -> Measured:
     """The windows that every worker of ``run`` recorded, without the first ones; perhaps none."""
     strategy, topology = parse_strategy(run.setup.strategy), run.setup.topology
-    together = topology == "allreduce" or is_dealt(strategy)
+    together = topology == "allreduce" or (is_dealt(strategy) and windows_apart(strategy) < inf)
     own = {rank.rank: _windows(rank) for rank in run.ranks if rank.setup is not None}
+    if topology == REPLICAS and together:
+        own = {
+            r.rank: rounds_of(own[r.rank], r, step=OPTIMIZER) for r in run.ranks if r.rank in own
+        }
     rows = _side_by_side(list(own.values()), together=together)
     wait_s, exchange_s = _table(rows, "wait_s", own), _table(rows, "exchange_s", own)
     phases = {
@@ -130,16 +124,18 @@ def measured(run: Run) -> Measured:
         queued_s=np.zeros_like(wait_s), wait_s=wait_s, transfer_s=exchange_s,
         weight=_table(rows, "weight", own), lag=_table(rows, "lag", own),
     )  # fmt: skip
+    if topology in _COLLECTIVE:
+        found = _waits_apart(found)
     if topology == "allreduce":
-        found = _without_waiting_inside(_waits_apart(found), _table(rows, "ready_s", own))
+        found = _without_waiting_inside(found, _table(rows, "ready_s", own))
     found = _queueing_apart(found, rows)
-    return found if topology == "allreduce" else _links_apart(found)
+    return found if topology in _COLLECTIVE else _links_apart(found)
 
 
 def _waits_apart(found: Measured) -> Measured:
     """Of a collective's duration the shortest of its row is the transfer, the rest waiting."""
     least_s = _least_of_rows(found.transfer_s)
-    return replace(found, transfer_s=least_s, wait_s=found.transfer_s - least_s)
+    return replace(found, transfer_s=least_s, wait_s=found.wait_s + found.transfer_s - least_s)
 
 
 def _links_apart(found: Measured) -> Measured:
@@ -155,7 +151,7 @@ def _least_of_rows(times_s: Floats) -> Floats:
     return np.broadcast_to(times_s.min(axis=1, keepdims=True), times_s.shape).copy()
 
 
-def _queueing_apart(found: Measured, rows: Sequence[Sequence[_Window]]) -> Measured:
+def _queueing_apart(found: Measured, rows: Sequence[Sequence[Window]]) -> Measured:
     """What waiting for a processor added to each phase, as ``queued_s`` and not as that phase.
 
     Where it is known only roughly when it was, by how much longer than usual what may have been
@@ -172,14 +168,14 @@ def _queueing_apart(found: Measured, rows: Sequence[Sequence[_Window]]) -> Measu
     before_s = _waits(rows, "exchange_s", "queued_before")
     phases |= without_queueing({OPTIMIZER: phases[OPTIMIZER]}, before_s)
     transfer_s = found.transfer_s
-    if found.topology != "allreduce":
+    if found.topology not in _COLLECTIVE:
         transfer_s = without_queueing({"": transfer_s}, moving_s)[""]
     apart = replace(found, phases=phases, transfer_s=transfer_s)
     queued_s = found.own_s + found.transfer_s - apart.own_s - transfer_s
     return replace(apart, queued_s=queued_s)
 
 
-def _waits(rows: Sequence[Sequence[_Window]], field: str, which: str = "queued") -> Floats:
+def _waits(rows: Sequence[Sequence[Window]], field: str, which: str = "queued") -> Floats:
     return np.array([[getattr(getattr(w, which), field, 0.0) for w in row] for row in rows])
 
 
@@ -205,7 +201,7 @@ def _spread(times_s: Floats) -> float:
     return float(np.median(np.ptp(times_s, axis=1))) if len(times_s) else 0.0
 
 
-def _windows(rank: RankTrace) -> list[_Window]:
+def _windows(rank: RankTrace) -> list[Window]:
     """The rank's windows but the first ones, which have no predecessor or are not typical."""
     buckets = {one.clock: one for one in rank.buckets}
     queued = {one.clock: one for one in rank.unscheduled}
@@ -222,12 +218,12 @@ def _window(
     buckets: Mapping[int, Buckets],
     queued: Mapping[int, Unscheduled],
     pass_ends_s: Sequence[float],
-) -> _Window:
+) -> Window:
     own = buckets.get(step.clock)
     opened_s = step.time_s - step.gate_s - step.pull_s
     ended_s = step_end_s(before)
     new_pass = any(ended_s <= end_s <= step.time_s for end_s in pass_ends_s)
-    return _Window(
+    return Window(
         clock=step.clock,
         phases={
             DATA: step.data_s,
@@ -255,7 +251,7 @@ def _after_the_sum_s(step: Step, own: Buckets | None) -> float:
     return min(max(rest_s, 0.0), step.exchange_s)
 
 
-def _side_by_side(workers: Sequence[list[_Window]], *, together: bool) -> list[list[_Window]]:
+def _side_by_side(workers: Sequence[list[Window]], *, together: bool) -> list[list[Window]]:
     """Rows of one window of each worker: those of the same clock, or simply everybody's k-th."""
     if not together:
         return [list(row) for row in zip(*workers, strict=False)]
@@ -264,6 +260,6 @@ def _side_by_side(workers: Sequence[list[_Window]], *, together: bool) -> list[l
     return [[own[clock] for own in by_clock] for clock in sorted(shared)]
 
 
-def _table(rows: list[list[_Window]], field: str, workers: Sized) -> Floats:
+def _table(rows: list[list[Window]], field: str, workers: Sized) -> Floats:
     values = [[float(getattr(window, field)) for window in row] for row in rows]
     return np.array(values, dtype=np.float64).reshape(-1, len(workers))

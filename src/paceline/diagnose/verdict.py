@@ -22,6 +22,7 @@ from paceline.diagnose.throttled import with_clocks
 from paceline.diagnose.what_if import answer, usual
 from paceline.diagnose.workers import about_workers, doubts_about
 from paceline.runs import Run
+from paceline.strategies import drifts
 
 MIN_WINDOWS = 20
 """Rounds that must have been recorded: with two workers, 10 costly rounds are the fewest in which
@@ -96,10 +97,11 @@ def thin_evidence(found: Measured, *, world_size: int, most: int) -> list[str]:
     if missing:
         names = ", ".join(map(str, missing))
         return [f"the traces of {len(missing)} of {world_size} workers are missing (rank {names})"]
+    rows = "rounds" if drifts(found.strategy) and found.together else "windows"
     needed = MIN_WINDOWS if found.together else MIN_OWN_WINDOWS
     if found.windows < needed or most < MIN_WINDOWS:
         return [
-            f"only {found.windows} windows of every worker can be compared, {needed} are needed: "
+            f"only {found.windows} {rows} of every worker can be compared, {needed} are needed: "
             "record a longer run"
         ]
     return []

@@ -12,7 +12,7 @@ from paceline.diagnose.measured import LINK, Floats, Measured
 from paceline.diagnose.pace import pace_s, relieved_s
 from paceline.diagnose.processor import NOT_SCHEDULED
 from paceline.errors import UsageError, bad_value
-from paceline.strategies import Backup, Strategy, is_joint, parse_strategy
+from paceline.strategies import Backup, Strategy, drifts, is_joint, parse_strategy
 
 ALWAYS = ("sync", "backup:1", "ssp:3", "async")
 ALLOWED = "rank:R, link:FACTOR, link:R:FACTOR or strategy:WORD, as in rank:2 or strategy:ssp:3"
@@ -98,6 +98,8 @@ def _column(found: Measured, text: str, rank: str) -> int:
 
 
 def _is_new(found: Measured, word: str) -> bool:
+    if drifts(found.strategy):
+        return False  # rows are rounds of several windows, and the word's would be single ones
     strategy = parse_strategy(word)
     if isinstance(strategy, Backup) and strategy.spares >= found.workers:
         return False
@@ -106,6 +108,11 @@ def _is_new(found: Measured, word: str) -> bool:
 
 
 def _fitting(found: Measured, strategy: Strategy) -> Strategy:
+    if drifts(found.strategy) or drifts(strategy):
+        raise UsageError(
+            f"--what-if strategy:{strategy}: the traces of {found.strategy} and of {strategy} do not "
+            "tell of the same rounds. 'paceline simulate' compares them on a cluster's file."
+        )
     if isinstance(strategy, Backup) and strategy.spares >= found.workers:
         raise bad_value(
             "what-if", f"strategy:{strategy}", f"fewer spares than {found.workers} workers"

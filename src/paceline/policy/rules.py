@@ -54,6 +54,7 @@ def rules_of(strategy: Strategy, world_size: int) -> Rules:
         return _all_together(halts=strategy.on_death == "stop")
     if isinstance(strategy, Backup):
         return _first_of_round(max(1, world_size - int(strategy.spares)))
+    assert isinstance(strategy, SSP), f"{strategy} has no coordinator"
     if strategy.staleness == 0:
         return _all_together(halts=True)
     return _each_push(strategy)

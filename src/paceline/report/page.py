@@ -15,6 +15,8 @@ from paceline.compare.figures import figures_of, interval
 from paceline.compare.rows import Row, label_of, remarks, rows_of
 from paceline.compare.target import Target
 from paceline.report.curves import loss_chart, metric_chart, metric_names
+from paceline.report.drifts import COLUMNS as DRIFT_COLUMNS
+from paceline.report.drifts import drift_section
 from paceline.report.health import COLUMNS, health_sections
 from paceline.report.lags import lags_chart
 from paceline.report.lanes import lanes_of
@@ -67,6 +69,8 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
         ],
         lanes=lanes_of(labelled),
         lags=lags,
+        drift=drift_section(labelled),
+        drift_columns=DRIFT_COLUMNS,
         healths=health_sections(labelled),
         health_columns=COLUMNS,
         notices=[notice for run in runs for notice in _notices(run)][:MAX_NOTICES],

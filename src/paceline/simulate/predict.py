@@ -16,9 +16,9 @@ from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.driver import Costs, Work, no_costs, simulate
 from paceline.simulate.network import over_network
-from paceline.simulate.recurrence import Times, bounded, with_backups
+from paceline.simulate.recurrence import Times, bounded, in_rounds, with_backups
 from paceline.simulate.windows import Wholes, Windows
-from paceline.strategies import SSP, Backup, Strategy, Sync, is_joint
+from paceline.strategies import SSP, Backup, Strategy, Sync, drifts, is_joint, windows_apart
 
 MARGIN_STEPS = 64
 SHORTEST_S = 1e-9
@@ -164,6 +164,8 @@ def _free_rate(windows: Windows, spent_s: Floats) -> float:
 
 def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     network = scenario.network
+    if drifts(strategy):
+        return _now_and_then(strategy, scenario)
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return _sync(scenario, collective=True)
     if network is not None and network.serving_s > 0:
@@ -206,6 +208,17 @@ def _sync(scenario: Scenario, *, collective: bool) -> Windows:
     if collective and network is not None:
         push_s = network.all_reduce_times_s(workers=workers, rounds=scenario.steps)[:, np.newaxis]
     times = bounded(window_s, 0, push_s=push_s, pull_s=costs.pull_s)
+    return _windows(times, float(times.decided_s[-1].max()))
+
+
+def _now_and_then(strategy: Strategy, scenario: Scenario) -> Windows:
+    """Rounds of several windows, at whose end parameters are summed by all-reduce."""
+    network, workers = scenario.network, scenario.cluster.count
+    window_s = window_times(scenario.cluster, scenario.steps, scenario.accumulate)
+    exchange_s: Floats | float = 0.0
+    if network is not None:
+        exchange_s = network.all_reduce_times_s(workers=workers, rounds=scenario.steps)
+    times = in_rounds(window_s, windows_apart(strategy), exchange_s)
     return _windows(times, float(times.decided_s[-1].max()))
 
 

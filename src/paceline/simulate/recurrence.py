@@ -12,7 +12,7 @@ the last bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isinf
+from math import inf, isinf
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,28 @@ def bounded(
         slowest_s[k + 1] = pushed_s.max()
     return Times(
         pulled_s=pulled_s, start_s=start_s, finish_s=finish_s, decided_s=decided_s,
+        applied=np.ones(window_s.shape, dtype=bool),
+    )  # fmt: skip
+
+
+def in_rounds(window_s: Floats, windows: float, exchange_s: Floats | float = 0.0) -> Times:
+    """Workers that go on without each other for ``windows`` windows (inf: for ever) and then exchange,
+    as local SGD does; after the last window, too. ``exchange_s[k]``: what the exchange after window k takes
+    from the last one's arrival, or one for all. A window is decided as it is computed, a round's last with it.
+    """
+    steps, workers = window_s.shape
+    exchange_s = np.broadcast_to(exchange_s, (steps,))
+    start_s, finish_s, decided_s = (np.empty_like(window_s) for _ in range(3))
+    free_s = np.zeros(workers)
+    for k in range(steps):
+        start_s[k] = free_s
+        np.add(free_s, window_s[k], out=finish_s[k])
+        free_s = finish_s[k].copy()
+        if windows < inf and ((k + 1) % windows == 0 or k + 1 == steps):
+            free_s[:] = free_s.max() + exchange_s[k]
+        decided_s[k] = free_s
+    return Times(
+        pulled_s=start_s, start_s=start_s, finish_s=finish_s, decided_s=decided_s,
         applied=np.ones(window_s.shape, dtype=bool),
     )  # fmt: skip
 

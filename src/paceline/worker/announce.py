@@ -6,6 +6,7 @@ import torch
 
 from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.gradients.precision.plan import wide
+from paceline.strategies import DiLoCo
 from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
@@ -66,6 +67,8 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         types_of(parts),
         f"threads of a worker: {torch.get_num_threads()}",
     ]
+    if isinstance(options.strategy, DiLoCo) and workers > 1:
+        said.append(outer_step(options.strategy))
     if parts.norms.layers and parts.norms.mode != "local":
         said.append(f"batch norm: {parts.norms.mode}")
     if recipe := recipe_parts.described(options, workers, parts.optimizer):
@@ -82,6 +85,11 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         how = "in virtual time" if launch.virtual else "emulated"
         said.append(f"timing of {launch.emulate} {how}")
     return "; ".join(said)
+
+
+def outer_step(strategy: DiLoCo) -> str:
+    """What DiLoCo does with the mean of the workers' ways, as text."""
+    return f"outer SGD: lr {strategy.outer_lr:g}, Nesterov momentum {strategy.outer_momentum:g}"
 
 
 def types_of(parts: Parts) -> str:

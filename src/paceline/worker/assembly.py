@@ -21,7 +21,7 @@ from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network, over_network
-from paceline.strategies import Strategy, Sync
+from paceline.strategies import Strategy, Sync, drifts
 from paceline.worker import recipe_parts
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
@@ -178,7 +178,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
         parameter.grad = None  # a gradient from before is no part of the first window
-    plane = open_plane(name, training, session)
+    plane = open_plane(name, training, session, collectives=not launch.virtual)
     plane.broadcast(untrained(training.model, training.parameters))
     norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
     agreement = Agreement(plane, rank=launch.rank)
@@ -257,6 +257,8 @@ def topology(
         raise UsageError(
             "Several workers need Linux or macOS; on Windows use WSL 2, or one worker."
         )
+    if drifts(strategy):
+        return "replicas"
     shares_memory = platform == "linux"
     if not isinstance(strategy, Sync) or strategy.topology == "server":
         if not shares_memory:

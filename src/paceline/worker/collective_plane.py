@@ -22,14 +22,12 @@ from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.masters import Masters
 from paceline.gradients.precision.wire import NarrowSums, Traffic
-from paceline.launch.rendezvous import process_group_store
-from paceline.transport.collective import Group
 from paceline.worker.compressed_reducer import CompressedReducer, Own
 from paceline.worker.compression_account import Account
+from paceline.worker.joining import broadcast, join, share_optimizer
 from paceline.worker.manifest import Trainable, flat_layout, in_models_order
 from paceline.worker.meetings import Meetings
-from paceline.worker.optimizer_state import dump_state, load_state, step
-from paceline.worker.packing import pack, unpack
+from paceline.worker.optimizer_state import dump_state, step
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import ScheduledPass, cut_at, outcome_after
 from paceline.worker.reducer import Reduced, Reducer
@@ -43,6 +41,7 @@ class CollectivePlane:
 
     name = "allreduce"
     together = True
+    settled = True
 
     def __init__(self, session: Session, training: Training) -> None:
         self._session = session
@@ -55,7 +54,7 @@ class CollectivePlane:
         self._left = False
         self._meetings: Meetings | None = None
         self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
-        self._group = _join(session, self._parameters[0].device)
+        self._group = join(session, self._parameters[0].device)
         reduce = training.precision.reduce
         self._narrow = NarrowSums(self._group, reduce) if reduce is not None else None
         order = in_models_order(training.model, training.trainables)
@@ -71,7 +70,7 @@ class CollectivePlane:
         )
         self._buffer = self._reducer.buffer
         self.broadcast([parameter.data for parameter in self._parameters])
-        self._share_optimizer()
+        share_optimizer(self._group, training, root=session.rank == 0)
         self._masters = Masters(training.optimizer, training.parameters)
 
     def _compressing(self, layout: FlatLayout) -> CompressedReducer | None:
@@ -82,24 +81,6 @@ class CollectivePlane:
             self._group, layout, self._parameters, training.compress,
             kept=training.compressed, world_size=self._session.world_size, clock_s=training.clock_s,
         )  # fmt: skip
-
-    def _share_optimizer(self) -> None:
-        """Every rank's optimizer begins with rank 0's state: it may have been trained before."""
-        training = self._training
-        rank0 = self._session.rank == 0
-        mine = dump_state(training.optimizer, training.trainables) if rank0 else None
-        known = torch.tensor(
-            [float(len(mine or b""))], dtype=torch.float64, device=self._group.device
-        )
-        self._group.broadcast(known)
-        data = torch.zeros(int(known.item()), dtype=torch.uint8, device=self._group.device)
-        if mine is not None:
-            data.copy_(torch.frombuffer(bytearray(mine), dtype=torch.uint8))
-        if len(data):
-            self._group.broadcast(data)
-            load_state(training.optimizer, training.trainables, bytes(data.cpu().numpy()))
-        else:
-            training.optimizer.state.clear()
 
     def hold(self, meetings: Meetings) -> None:
         """From the next window on, ranks may meet in the midst of forward and backward."""
@@ -161,10 +142,7 @@ class CollectivePlane:
         return self._session.gather(tag, payload)
 
     def broadcast(self, tensors: list[torch.Tensor]) -> None:
-        if tensors:
-            data = pack(tensors).to(self._group.device)
-            self._group.broadcast(data)
-            unpack(data, tensors)
+        broadcast(self._group, tensors)
 
     def hand_in(self, pass_id: int, number: int, part: bytes) -> dict[int, bytes] | None:
         return self._session.hand_in(pass_id, number, part, together=True)
@@ -290,18 +268,6 @@ class CollectivePlane:
         self._limit.feed(norm)
         self._masters.step(partial(step, self._training, factor))
         return norm, "all ranks"
-
-
-def _join(session: Session, device: torch.device) -> Group:
-    return Group(
-        process_group_store(
-            session.rendezvous, session.rank, lambda said: session.gather("process-group", said)
-        ),
-        rank=session.rank,
-        world_size=session.world_size,
-        device=device,
-        waiter=session,
-    )
 
 
 def _blame(result: Tally, trainables: list[Trainable]) -> str:

@@ -105,6 +105,7 @@ class Emulation:
         self._sleep_s = sleep_s
         self._step = 0
         self._window = -1
+        self._exchanges = True
         self._line_s: float | None = None
         self._behind_s = 0.0
         self._left_s: float | None = None
@@ -120,6 +121,7 @@ class Emulation:
     def started(self, window: Window) -> Window:
         self.enter()
         self._window += 1
+        self._exchanges = window.exchanges
         gate_s = window.gate_s
         self._after_waiting(self._clock_s() - window.pull_s, waited_s=gate_s, slack_s=gate_s)
         way_s = self._ways.pull_s(self._window)
@@ -131,7 +133,8 @@ class Emulation:
         self._step += 1
 
     def push(self) -> None:
-        self._go_on(self._ways.push_s(self._window))
+        if self._exchanges:
+            self._go_on(self._ways.push_s(self._window))
 
     def decided(self, outcome: Outcome) -> None:
         waited_s, since_s = outcome.wait_s, outcome.exchange_s

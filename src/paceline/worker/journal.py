@@ -16,6 +16,7 @@ from paceline import trace
 from paceline.gradients.health import Health
 from paceline.recorder import Recorder
 from paceline.strategies import SSP, Strategy
+from paceline.worker.averaging import Drift
 from paceline.worker.divergence import DivergenceWatch
 from paceline.worker.phases import Phases
 from paceline.worker.plane import BucketTimes, Outcome, Window
@@ -161,6 +162,19 @@ class Journal:
     def pass_ended(self, **facts: Any) -> None:
         """A pass ended (the fields of :class:`paceline.trace.Pass`)."""
         self._recorder.write(trace.Pass(time_s=self._phases.now_s(), **facts))
+
+    def drifted(self, drift: Drift, *, pass_id: int, version: int) -> None:
+        """How far this worker's replica was from the others' mean as a pass ended."""
+        now = self._phases.now_s()
+        self._recorder.write(
+            trace.Drift(
+                time_s=now,
+                pass_id=pass_id,
+                version=version,
+                distance=drift.distance,
+                size=drift.size,
+            )
+        )
 
     def metrics(self, values: Mapping[str, float], *, version: int, samples: float) -> None:
         """What the user measured, at this point of the run."""

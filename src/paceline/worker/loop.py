@@ -87,9 +87,10 @@ class Loop:
         wish = self._saver.wish_for(path, keep)
         if self._pass is None or not self._pass.active:
             self._save_outside(wish)
-        elif self._pass.between_windows:
+        elif self._pass.between_windows and self._parts.plane.settled:
             self._saver.inside(wish, self._standing())
         else:
+            self._saver.wish = wish
             self._pass.at_window_end = partial(self._save_at_end, wish)
 
     def save_reached(self) -> None:
@@ -120,8 +121,8 @@ class Loop:
         if not self.inside:
             self.settle()
         parts = self._parts
-        if not any(True for _ in parts.model.buffers()):
-            return
+        if not any(True for _ in parts.model.buffers()) or not parts.plane.settled:
+            return  # replicas that never meet have statistics of their own
         everyone = parts.agreement.gather(call, buffers=buffers.digests(parts.model))
         weight = self._pass.samples if self._pass is not None else 0.0
         buffers.agree(parts.model, parts.agreement, [f["buffers"] for f in everyone], weight)
@@ -186,7 +187,7 @@ class Loop:
 
     def _make_up(self, facts: list[dict[str, Any]]) -> None:
         """A checkpoint that not all workers could ask for, having no batch any more, is taken now."""
-        most = max(facts, key=lambda fact: fact["saves"])
+        most = max(facts, key=lambda fact: (fact["saves"], fact["directory"]))
         unequal = most["saves"] > min(fact["saves"] for fact in facts)
         unequal = unequal or any(fact["missed"] for fact in facts)
         if most["saves"] > 1 and (silent := [f["rank"] for f in facts if not f["saves"]]):
@@ -232,6 +233,8 @@ class Loop:
         current.over = True
         parts.phases.enter("wait")
         parts.moments.ended()
+        if current.at_window_end is not None:
+            self._saver.missed()
         facts = self._settle_samples(current)
         if (
             isinstance(current.feed, StreamFeed)
@@ -258,12 +261,13 @@ class Loop:
             **self._saver.asked(),
         )
         refuse_different_groups(facts)
-        buffers.agree(
-            parts.model,
-            parts.agreement,
-            [fact["buffers"] for fact in facts],
-            current.samples + self._pass_samples_before,
-        )
+        if parts.plane.settled:
+            buffers.agree(
+                parts.model,
+                parts.agreement,
+                [fact["buffers"] for fact in facts],
+                current.samples + self._pass_samples_before,
+            )
         estimate = self.samples()
         everyone = len(facts) == parts.launch.world_size  # the dead cannot say what they had done
         total = self._samples_before + sum(fact["samples"] for fact in facts)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from paceline.errors import UsageError, bad_value
-from paceline.strategies import Backup, Strategy, Sync, is_joint
+from paceline.strategies import Backup, Strategy, Sync, drifts, is_joint
 
 NormMode = Literal["local", "sync", "freeze"]
 """``local``: statistics of each worker's own micro-batches; ``sync``: of all workers' micro-batches
@@ -40,7 +40,7 @@ def strategy_for_norms(strategy: Strategy, mode: NormMode) -> Strategy:
         return replace(strategy, topology="allreduce")
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return strategy
-    if is_joint(strategy) and not isinstance(strategy, Backup):
+    if is_joint(strategy) and not isinstance(strategy, Backup) and not drifts(strategy):
         raise UsageError(
             f"{strategy} and batch_norm='sync' cannot work together: batch norm needs all workers "
             "within forward and backward, and there one that has no batch waits at the server. Use "

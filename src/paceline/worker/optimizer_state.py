@@ -24,7 +24,7 @@ def dump_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) ->
     """
     held = {
         place: widened(optimizer.state[stepped])
-        for place, stepped in enumerate(_stepped(optimizer, trainables))
+        for place, stepped in enumerate(held_by(optimizer, trainables))
         if stepped in optimizer.state
     }
     if not held:
@@ -40,7 +40,7 @@ def dump_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) ->
 def load_state(optimizer: torch.optim.Optimizer, trainables: list[Trainable], state: bytes) -> None:
     """Put ``state`` (a ``state_dict`` over the trainable parameters) into the user's optimizer."""
     loaded = torch.load(io.BytesIO(state), weights_only=True)
-    for place, stepped in enumerate(_stepped(optimizer, trainables)):
+    for place, stepped in enumerate(held_by(optimizer, trainables)):
         if place in loaded["state"]:
             optimizer.state[stepped] = loaded["state"][place]
         else:
@@ -71,7 +71,7 @@ def step(training: Training, factor: float) -> None:
             group["lr"] = rate
 
 
-def _stepped(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) -> list[torch.Tensor]:
+def held_by(optimizer: torch.optim.Optimizer, trainables: list[Trainable]) -> list[torch.Tensor]:
     """What the optimizer holds for each: the parameter, or (while there is one) its master."""
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return [held[one.index] for one in trainables]

@@ -1,9 +1,9 @@
-"""What a Worker needs from whatever joins the workers: a protocol with three implementations.
+"""What a Worker needs from whatever joins the workers: a protocol with four implementations.
 
 ``local`` (one worker: the user's own optimizer, nothing else), ``collective`` (every rank evaluates
-the same schedule and enters the same collectives), ``server`` (a coordinator decides). The Worker
-calls these in the order  open_pass (next_window exchange)* next_window -> None  and never looks
-behind them; a simulated driver is a fourth implementation.
+the same schedule and enters the same collectives), ``server`` (a coordinator decides), ``replicas``
+(every rank trains its own model and meets the others now and then). The Worker calls these in the
+order  open_pass (next_window exchange)* next_window -> None  and never looks behind them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Window:
 
     ``unit``: divide each micro-batch's weight by this before multiplying its loss; None: by the
     window's first weight (the push stands alone, so a window of one needs no factor at all).
-    ``scale``: the loss scale, by which losses are multiplied as well.
+    ``scale``: the loss scale, by which losses are multiplied as well. ``exchanges``: whether this worker
+    meets the others at its end, as far as that is known.
     """
 
     clock: int
@@ -54,6 +55,7 @@ class Window:
     gate_s: float = 0.0
     pull_s: float = 0.0
     scale: float = 1.0
+    exchanges: bool = True
 
 
 @lean
@@ -145,7 +147,7 @@ class Plane(Protocol):
     """How gradients become parameters. All calls come from the worker's main thread."""
 
     name: str
-    """``"local"``, ``"allreduce"`` or ``"server"``."""
+    """``"local"``, ``"allreduce"``, ``"server"`` or ``"replicas"``."""
 
     together: bool
     """Whether every live worker is in every round: nothing moves while one is between two windows."""
@@ -153,6 +155,10 @@ class Plane(Protocol):
     @property
     def account(self) -> Account | None:
         """What compression saved on this rank so far; None if nothing is compressed."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the model is that of all workers: not where each trains its own, between exchanges."""
 
     def position(self) -> Position:
         """The last known position of the group."""

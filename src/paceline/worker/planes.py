@@ -7,14 +7,17 @@ from typing import Literal
 from paceline.compression import WORDS, Own
 from paceline.errors import UsageError
 from paceline.worker.collective_plane import CollectivePlane
+from paceline.worker.gathering import Gathering
+from paceline.worker.joining import join
 from paceline.worker.local_plane import LocalPlane
 from paceline.worker.manifest import refuse_for_group, refuse_for_server
 from paceline.worker.plane import Plane
+from paceline.worker.replica_plane import ReplicaPlane
 from paceline.worker.server_plane import ServerPlane
 from paceline.worker.session import Session
 from paceline.worker.training import Training
 
-PlaneName = Literal["local", "allreduce", "server"]
+PlaneName = Literal["local", "allreduce", "server", "replicas"]
 
 
 def refuse(name: PlaneName, training: Training) -> None:
@@ -23,8 +26,13 @@ def refuse(name: PlaneName, training: Training) -> None:
         refuse_for_group(training.model, training.trainables)
     if name == "server":
         refuse_for_server(training.optimizer, training.trainables)
-        _refuse_narrow_wire(training)
+        _refuse_narrow_wire(
+            training, "on the server plane gradients cross no wire, or (between hosts) as they are"
+        )
         _refuse_own_codec(training)
+    if name == "replicas":
+        _refuse_narrow_wire(training, "no gradients cross the wire, but parameters")
+        _refuse_compression(training)
     if training.compress is not None and training.precision.reduce is not None:
         raise UsageError(
             f"compress={str(training.compress)!r} and reduce_dtype cannot work together: both say what "
@@ -32,8 +40,11 @@ def refuse(name: PlaneName, training: Training) -> None:
         )
 
 
-def open_plane(name: PlaneName, training: Training, session: Session | None) -> Plane:
-    """The plane, with rank 0's trainable parameters in the model. ``session``: None if local.
+def open_plane(
+    name: PlaneName, training: Training, session: Session | None, *, collectives: bool = True
+) -> Plane:
+    """The plane, with rank 0's trainable parameters in the model. ``session``: None if local;
+    ``collectives``: whether torch has them here (workers have processes of their own).
 
     Every rank has to call it. Raises UsageError as :func:`refuse` does, and StoppedErrors.
     """
@@ -42,15 +53,27 @@ def open_plane(name: PlaneName, training: Training, session: Session | None) -> 
         return LocalPlane(training)
     if name == "allreduce":
         return CollectivePlane(session, training)
+    if name == "replicas":
+        device = training.parameters[0].device
+        group = join(session, device) if collectives else Gathering(session)
+        return ReplicaPlane(session, training, group)
     return ServerPlane(session, training)
 
 
-def _refuse_narrow_wire(training: Training) -> None:
+def _refuse_narrow_wire(training: Training, why: str) -> None:
     if training.precision.reduce is not None:
         raise UsageError(
             f"reduce_dtype (here {training.precision.reduce}) and {training.strategy} cannot work "
-            "together: on the server plane gradients cross no wire, or (between hosts) as they are. Leave "
-            "reduce_dtype out, or use strategy='sync:allreduce'."
+            f"together: {why}. Leave reduce_dtype out, or use strategy='sync:allreduce'."
+        )
+
+
+def _refuse_compression(training: Training) -> None:
+    if training.compress is not None:
+        raise UsageError(
+            f"compress={str(training.compress)!r} and {training.strategy} cannot work together: no gradients "
+            "travel that could be compressed, but parameters, now and then. Leave compress out, or train "
+            "further apart: a larger H."
         )
 
 

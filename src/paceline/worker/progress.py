@@ -81,6 +81,10 @@ class ScheduledPass:
         """This rank's batches of the current update; empty if it has none."""
         return self._window
 
+    def following(self) -> tuple[int, ...]:
+        """This rank's batches of the update after that, as far as it is known."""
+        return self._batches(self.update + 1)
+
     def exhausted(self) -> bool:
         """Whether no worker has a batch of the current update, as far as ``total`` is known."""
         if self._total is None:

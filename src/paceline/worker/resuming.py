@@ -14,6 +14,7 @@ from torch import nn
 
 from paceline.errors import UsageError
 from paceline.launch.context import Launch
+from paceline.strategies import drifts
 from paceline.worker import recipe_parts
 from paceline.worker.agreement import require_equal
 from paceline.worker.beginning import ANEW, Beginning
@@ -63,7 +64,7 @@ def beginning_from(
     if checkpoint is None:
         return ANEW
     body = checkpoint.body
-    apart = recipe_parts.refines(options.recipe, options.strategy)
+    apart = recipe_parts.refines(options.recipe, options.strategy) or drifts(options.strategy)
     whose = launch.rank if apart else 0
     return Beginning(
         position=Position(version=body["version"], progress=body["progress"]),

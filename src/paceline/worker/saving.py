@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ import torch
 
 import paceline
 from paceline import checkpoints
-from paceline.errors import CheckpointError, bad_value
+from paceline.errors import CheckpointError, UsageError, bad_value
 from paceline.events import Left
 from paceline.replay.recorded import below
+from paceline.strategies import Strategy, windows_apart
 from paceline.worker.manifest import hyperparameters
 from paceline.worker.order import Order
 from paceline.worker.parts import Parts
@@ -85,6 +87,7 @@ class Saver:
 
     def wish_for(self, path: Path | str, keep: int) -> Wish:
         """What ``worker.save(path, keep)`` means. Raises UsageError."""
+        refuse_never(self._parts.options.strategy, self._parts.launch.world_size)
         if not isinstance(keep, int) or isinstance(keep, bool) or keep < 1:
             raise bad_value("keep", keep, "a whole number >= 1")
         launch, directory = self._parts.launch, (self._home() or Path()) / path
@@ -99,6 +102,10 @@ class Saver:
         return {
             "saves": self.number, "missed": self._missed, "directory": directory, "keep": keep,
         }  # fmt: skip
+
+    def missed(self) -> None:
+        """A checkpoint was asked for at a point that this worker went past alone."""
+        self._missed = True
 
     def inside(self, wish: Wish, standing: Standing) -> None:
         """A checkpoint between two windows. Raises CheckpointError on the worker that writes it."""
@@ -223,6 +230,15 @@ class Saver:
         launch = self._parts.launch
         out = launch.out if launch.out is not None else self._parts.options.runtime.out
         return None if out is None else Path(out)
+
+
+def refuse_never(strategy: Strategy, world_size: int) -> None:
+    """Raises UsageError where workers never have a model in common."""
+    if world_size > 1 and windows_apart(strategy) == inf:
+        raise UsageError(
+            f"worker.save and {strategy} cannot work together: the workers' models drift apart, and none "
+            "is the run's. Use 'local:64', or torch.save on each rank."
+        )
 
 
 def _left_of_all(cut: Cut, standing: Standing) -> tuple[Left, ...]:

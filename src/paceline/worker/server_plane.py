@@ -51,6 +51,7 @@ class ServerPlane:
     """The plane of every strategy that has a server: ``sync:server``, ``backup``, ``ssp``, ``async``."""
 
     name = "server"
+    settled = True
 
     def __init__(self, session: Session, training: Training) -> None:
         self._session = session

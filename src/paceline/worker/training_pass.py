@@ -62,7 +62,7 @@ class TrainingPass:
         self.broken_off = False
         self.over = False
         self.at_window_end: Callable[[], None] | None = None
-        """To be called once, when the window in hand is decided."""
+        """To be called once, when the window in hand is decided and the model is all workers'."""
         parts.pace.begin()
         parts.plane.open_pass(planned.plan)
         parts.moments.opened(planned.plan.pass_id)
@@ -236,7 +236,7 @@ class TrainingPass:
         self._record(window, outcome)
         parts.schedules.advance_to(outcome.progress)
         parts.moments.decided(outcome)
-        if self.at_window_end is not None:
+        if self.at_window_end is not None and parts.plane.settled:
             due, self.at_window_end = self.at_window_end, None
             due()
         return outcome

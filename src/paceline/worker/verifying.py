@@ -13,7 +13,7 @@ import msgspec
 from torch import nn
 
 from paceline.errors import ConsistencyError, bad_value
-from paceline.strategies import Backup, is_joint
+from paceline.strategies import Backup, drifts, is_joint
 from paceline.transport.facts import compare, describe
 from paceline.transport.messages import Fact, Vouch, Witness
 from paceline.worker.hand_changes import HandChanges
@@ -33,7 +33,9 @@ def verify_now(parts: Parts, moving: Container[str] = frozenset()) -> None:
     ``moving``: names of buffers that differ by right. Raises ConsistencyError, on all ranks.
     """
     model, optimizer = parts.model, parts.optimizer
-    scope = Scope(parameters=True, state=parts.plane.name == "allreduce", moving=moving)
+    settled = parts.plane.settled
+    moving = moving if settled else {name for name, _ in model.named_buffers()}
+    scope = Scope(parameters=settled, state=parts.plane.name == "allreduce", moving=moving)
     facts = settings(model, optimizer) | tensors(model, optimizer, trained_by_name(parts), scope)
     replies = parts.agreement.gather(_CALL, facts=msgspec.to_builtins(facts))
     everyone = {one["rank"]: msgspec.convert(one["facts"], dict[str, Fact]) for one in replies}
@@ -155,7 +157,7 @@ class Verifier:
         for number in range(len(optimizer.param_groups)):
             about = f"changes by hand of optimizer group {number}"
             facts[about] = plain(self._hand.in_group(number))
-        if self._in_step:
+        if self._in_step and not drifts(self._parts.options.strategy):
             facts["the loss scale"] = plain(self._parts.plane.loss_scale())
         scope = Scope(parameters=own, state=own, moving=self._moving)
         return facts | tensors(model, optimizer, self._trained, scope)

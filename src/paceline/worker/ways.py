@@ -1,7 +1,8 @@
 """What a worker's windows cross in an emulated cluster: links to a server, or a collective.
 
-Under all-reduce everyone is on the way for the collective's time before it enters it, so that it ends
-that long after the last has come. Says how long (as :mod:`paceline.simulate.network` does), sleeps never.
+Under all-reduce (and where replicas meet) everyone is on the way for the collective's time before it
+enters it, so that it ends that long after the last has come. Says how long (as
+:mod:`paceline.simulate.network` does), sleeps never.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from paceline.compression import Compression, Int8, Method, Sign, TopK, at
 from paceline.payloads import Parameters, push_bytes
 from paceline.simulate.network import Network, Packing
-from paceline.strategies import Strategy, Sync
+from paceline.strategies import Strategy, Sync, drifts
 
 WaySeconds = Callable[[int], float]
 """How long a way takes in the worker's window number 0, 1, ..."""
@@ -50,6 +51,8 @@ def ways_of(
     if network is None or workers == 1:
         return Ways()
     at = _compressed(network, compression, parameters)
+    if drifts(strategy):  # parameters, which nothing compresses
+        return Ways(push_s=lambda number: network.all_reduce_s(workers=workers, number=number))
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return Ways(push_s=lambda number: at(number).all_reduce_s(workers=workers, number=number))
     return Ways(

@@ -21,6 +21,7 @@ from paceline.worker.assembly import assemble
 from paceline.worker.batch import map_tensors
 from paceline.worker.buffers import parameter_digest
 from paceline.worker.compression_words import savings
+from paceline.worker.drift_watch import watch_drift
 from paceline.worker.evaluation import EvaluationBatches, Evaluator
 from paceline.worker.exits import failure_text
 from paceline.worker.health_watch import HealthWatch
@@ -336,6 +337,7 @@ class Worker:
         self._parts.moments.decided.listen(SkipLimit(options.runtime.max_skips).feed)
         if launch.until is not None:
             self._parts.moments.decided.listen(stop_at(launch.until, self._loop.save_reached))
+        watch_drift(self._parts)
         if options.health:
             HealthWatch(self._parts, options.health)
         self._verifying = Verifying(self._parts, self._session)
