@@ -42,10 +42,11 @@ def way(recorder: Any, *, ahead: bool, early: bool) -> AsFrames:
     return AsFrames(recorder, recorder, recorder, [], _layout(), ahead=ahead, early=early)
 
 
-def pushing(weight: float) -> Push:
+def pushing(weight: float, parcel: bytes | None = None) -> Push:
     return Push(
-        weight=weight, unit=1.0, used=b"", bad="", norm=0.0, stop=False, total=None, groups=None
-    )
+        weight=weight, unit=1.0, used=b"", bad="", norm=0.0, stop=False, total=None, groups=None,
+        parcel=parcel,
+    )  # fmt: skip
 
 
 def _layout() -> Any:
@@ -85,6 +86,14 @@ def test_an_empty_push_has_no_buckets_and_the_next_window_has_all() -> None:
     frames.push(pushing(0.0))
     frames.push(pushing(1.0))
     assert seen.sent == [0, "empty push", 0, 1, 2, "push"]
+
+
+def test_a_compressed_push_travels_alone() -> None:
+    seen = Recorder()
+    frames = way(seen, ahead=False, early=False)
+    frames.filled(2)
+    frames.push(pushing(1.0, parcel=b"encoded"))
+    assert seen.sent == ["push"]
 
 
 def test_parameters_are_shown_where_they_came_and_survive_the_run() -> None:

@@ -140,7 +140,7 @@ def run_ranks(
     """What ``train`` gives on every rank; it makes a :class:`Rank` of its launch and closes it."""
     board = Board(world_size)
     monkeypatch.setattr(
-        collective_plane, "_join", lambda session, device: BoardGroup(board, session.rank)
+        collective_plane, "join", lambda session, device: BoardGroup(board, session.rank)
     )
     alone = world_size == 1
     with nullcontext("") if alone else _server() as address, ThreadPoolExecutor(world_size) as pool:

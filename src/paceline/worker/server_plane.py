@@ -80,7 +80,7 @@ class ServerPlane:
         self._compress = compressing(
             training.compress, gradients_of(layout), self._gradients.views,
             kept=training.compressed, workers=session.world_size, clock_s=training.clock_s,
-            wire_bytes_per_s=math.inf,  # both see the region
+            wire_bytes_per_s=math.inf if session.frames is None else None,  # both see the region
         )  # fmt: skip
         if session.rank == 0:
             self._gradients.show_parameters()
