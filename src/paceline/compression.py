@@ -34,7 +34,7 @@ class TopK:
     density: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_density("topk", self.density)
+        _check_density("compress=topk", self.density)
 
     def __str__(self) -> str:
         return f"topk:{self.density:g}"
@@ -48,7 +48,7 @@ class RandomK:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_density("randomk", self.density)
+        _check_density("compress=randomk", self.density)
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**31:
             raise bad_value("seed", self.seed, "a whole number from 0 to 2**31 - 1")
 
@@ -64,7 +64,7 @@ class PowerSGD:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
-            raise bad_value("powersgd", self.rank, "a whole number of columns >= 1")
+            raise bad_value("compress=powersgd", self.rank, "a whole number of columns >= 1")
 
     def __str__(self) -> str:
         return f"powersgd:{self.rank}"

@@ -27,7 +27,7 @@ def test_it_trains_and_ranks_stay_equal(word: str, monkeypatch: pytest.MonkeyPat
     method = compression(word).method
     sizes = [parcel_bytes(method, tuple(p.shape), 4) for p in trained[0].parameters]
     for one in trained:
-        assert sum(one.losses[-5:]) < 0.8 * sum(one.losses[:5])
+        assert sum(one.losses[-5:]) < 0.9 * sum(one.losses[:5])
         assert one.sent[-1] == pytest.approx(BALLOT_BYTES + sum(sizes), abs=16)  # padding
         assert one.own["residuals"].keys() == {"0.weight", "2.weight"}
     assert not torch.equal(*(one.own["residuals"]["0.weight"] for one in trained))
@@ -111,7 +111,7 @@ def test_the_codec_of_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(code, known)
     trained = train(batches(40), monkeypatch, compress=known["Halves"](), **ALLREDUCE)
     assert same(trained[0].parameters, trained[1].parameters)
-    assert sum(trained[0].losses[-5:]) < 0.8 * sum(trained[0].losses[:5])
+    assert sum(trained[0].losses[-5:]) < 0.9 * sum(trained[0].losses[:5])
     assert trained[0].sent[-1] == BALLOT_BYTES + 2 * (40 * 50 + 50 * 30) + 4 * (50 + 30)
 
 

@@ -35,7 +35,7 @@ def test_it_trains_and_sends_what_the_formula_says(
     trained = train(batches(40), monkeypatch, compress=word)
     assert same(trained[0].parameters, trained[1].parameters)
     for one in trained:
-        assert sum(one.losses[-5:]) < 0.8 * sum(one.losses[:5])
+        assert sum(one.losses[-5:]) < 0.9 * sum(one.losses[:5])
         shapes = [(tuple(p.shape), 4) for p in one.parameters]
         assert one.sent[-1] == push_bytes(compression(word).method, shapes)
     residuals = [one.own["residuals"] for one in trained]

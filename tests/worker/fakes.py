@@ -35,6 +35,8 @@ class ScriptedPlane:
     """
 
     name = "server"
+    settled = True
+    account = None
 
     def __init__(
         self,

@@ -24,11 +24,8 @@ def options(overrides: dict[str, Any] | None = None, **keywords: Any) -> Options
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("strategy", "hybrid:async"),
-        ("strategy", "local:8"), ("strategy", "diloco:50"),
-    ],
-)  # fmt: skip
+    [("strategy", "hybrid:async")],
+)
 def test_what_is_planned_says_so(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match="planned") as caught:
         options(**{name: value})
