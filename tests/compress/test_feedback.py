@@ -129,6 +129,21 @@ def test_what_is_refused_leaves_not_a_bit_of_a_trace(word: str) -> None:
             assert torch.equal(value, ends[1][key][name])
 
 
+def test_a_loss_scale_is_no_part_of_a_residual() -> None:
+    """To the last bit: the scale is a power of two."""
+    of, kept = layout(), []
+    for scale in (1.0, 2.0**16):
+        one, generator = packer("topk:0.05,warmup=0", of), torch.Generator().manual_seed(3)
+        for turn in range(3):
+            gradients = views(of)
+            for values in gradients:
+                values.copy_(torch.randn(values.shape, generator=generator) * scale)
+            one.pack(gradients, b"\1\1\1", Moment(turn=turn, share=1.0, unit=32.0 / scale))
+            one.settle(True)
+        kept.append(one.state()["residuals"])
+    assert all(torch.equal(kept[0][name], kept[1][name]) for name in kept[0])
+
+
 def test_without_feedback_nothing_is_kept() -> None:
     one, gradients = packer("sign,feedback=off", layout()), views(layout())
     gradients[0].normal_()

@@ -57,6 +57,7 @@ def test_an_infinity_on_one_rank_leaves_no_trace(
             assert torch.equal(residual, other.own["residuals"][name])
 
 
+@pytest.mark.full
 def test_the_loss_scale_leaves_no_trace_in_residuals(monkeypatch: pytest.MonkeyPatch) -> None:
     """bf16's gradients are the same bits times a power of two: so are residuals, without it."""
     plain, scaled = (
@@ -86,7 +87,10 @@ def test_bucket_size_changes_no_residual(monkeypatch: pytest.MonkeyPatch) -> Non
         assert torch.equal(residual, ends[1][name])
 
 
-@pytest.mark.parametrize("strategy", ["async", "backup:1", "ssp:1"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["ssp:1", *[pytest.param(one, marks=pytest.mark.full) for one in ("async", "backup:1")]],
+)
 def test_other_strategies_compress_too(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = train(batches(40), monkeypatch, strategy=strategy, compress="topk:0.05,warmup=4")
     losses = [loss for one in trained for loss in one.losses]

@@ -57,7 +57,8 @@ def train(
 @pytest.mark.parametrize(
     ("strategy", "word"),
     [
-        ("sync:server", "topk:0.05,warmup=6"), ("sync:server", "powersgd:2,warmup=0"),
+        ("sync:server", "topk:0.05,warmup=6"),
+        pytest.param("sync:server", "powersgd:2,warmup=0", marks=pytest.mark.full),
         ("sync:allreduce", "powersgd:2,warmup=6"),
     ],
 )  # fmt: skip
