@@ -141,8 +141,7 @@ class CompressedReducer:
         )
         self.sent_bytes += sent.sent_bytes
         took_s = self._clock_s() - began_s - (self._group.waited_s - waited_s)
-        if sent.sent_bytes < sent.whole_bytes:
-            self.account.joined(sent, took_s)
+        self.account.joined(sent, took_s)
 
     def _ready(self, _: int) -> None:
         self._ready_s.append(self._clock_s())

@@ -97,8 +97,8 @@ class Compressed:
         if packed.bad is not None:
             return msgspec.structs.replace(push, bad=OVERFLOWED)
         parcel = None if packed.parcel is None else packed.parcel.numpy().tobytes()
-        if parcel is not None:
-            self.account.packed(len(parcel), push.used, self._clock_s() - began_s)
+        size = None if parcel is None else len(parcel)
+        self.account.packed(size, push.used, self._clock_s() - began_s)
         return msgspec.structs.replace(push, parcel=parcel, norm=math.sqrt(packed.squares))
 
     def settle(self, applied: bool) -> None:

@@ -21,12 +21,13 @@ class Account:
         self.coding_s = 0.0
         self._more_bytes = 0.0
 
-    def packed(self, sent_bytes: int, used: bytes, took_s: float) -> None:
-        """A push of ``sent_bytes`` was made of the gradients of the ``used`` parameters, in ``took_s``
-        for encoding it and for decoding it once (whoever receives it does the same)."""
+    def packed(self, sent_bytes: int | None, used: bytes, took_s: float) -> None:
+        """A push of ``sent_bytes`` (None: whole) was made of the gradients of the ``used`` parameters, in
+        ``took_s`` for encoding it and for decoding it once (whoever receives it does the same)."""
+        whole_bytes = sum(s for s, one in zip(self._sizes_bytes, used, strict=True) if one)
         self.pushes += 1
-        self.sent_bytes += sent_bytes
-        self.whole_bytes += sum(s for s, one in zip(self._sizes_bytes, used, strict=True) if one)
+        self.sent_bytes += whole_bytes if sent_bytes is None else sent_bytes
+        self.whole_bytes += whole_bytes
         self.coding_s += took_s
 
     def joined(self, sent: Sent, took_s: float) -> None:
@@ -61,7 +62,12 @@ class Account:
 
     def _verdict(self) -> str:
         if self.breaks_even_bytes_per_s <= 0:
-            return "it pays on no wire: all ranks gather what each of them sends."
+            why = (
+                "all ranks gather what each of them sends"
+                if self._more_bytes
+                else "nothing is saved"
+            )
+            return f"it pays on no wire: {why}."
         even = _rate(self.breaks_even_bytes_per_s)
         wire = self._wire_bytes_per_s
         if wire is None:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 import torch
 
-Shape = tuple[int, ...]
+from paceline import payloads
+from paceline.payloads import Shape
 
 
 class ParcelError(ValueError):
@@ -44,6 +45,12 @@ def as_bytes(*parts: torch.Tensor) -> torch.Tensor:
     """The bytes of ``parts``, one after the other."""
     raw = [part.contiguous().view(-1).view(torch.uint8) for part in parts]
     return raw[0] if len(raw) == 1 else torch.cat(raw)
+
+
+def padded(piece: torch.Tensor) -> torch.Tensor:
+    """``piece`` with zeros up to where the next one may begin."""
+    missing = payloads.aligned(len(piece)) - len(piece)
+    return torch.nn.functional.pad(piece, (0, missing)) if missing else piece
 
 
 def cut(parcel: torch.Tensor, dtype: torch.dtype, count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,7 +32,7 @@ def encode(codec: Codec, gradient: torch.Tensor, turn: int) -> Encoded:
         gradient.fill_(torch.nan)
     piece = codec.encode(gradient, turn)
     try:
-        return Encoded(piece=piece, squares=_squares(_take_out(codec, piece, gradient, turn)))
+        return Encoded(piece=piece, squares=squares_of(_take_out(codec, piece, gradient, turn)))
     except ParcelError:  # the gradient was not finite, or a scale has overflowed
         return Encoded(piece=piece, squares=math.nan)
 
@@ -47,12 +47,8 @@ def _take_out(codec: Codec, piece: torch.Tensor, gradient: torch.Tensor, turn: i
     return sent
 
 
-def whole(gradient: torch.Tensor) -> float:
-    """The sum of squares of a gradient that is sent as it is, NaN if something is not finite."""
-    return _squares(gradient)
-
-
-def _squares(sent: torch.Tensor) -> float:
+def squares_of(sent: torch.Tensor) -> float:
+    """The sum of squares of what is sent, NaN if something is not finite."""
     squares = sum_of_squares(sent)
     return squares if math.isfinite(squares) or _is_finite(sent) else math.nan
 

@@ -12,7 +12,8 @@ import torch
 
 from paceline import payloads
 from paceline.compression import Int8
-from paceline.gradients.codecs.codec import Shape, as_bytes, check_finite, cut, flat
+from paceline.gradients.codecs.codec import as_bytes, check_finite, cut, flat
+from paceline.payloads import Shape
 
 STEPS = 127
 

@@ -8,7 +8,7 @@ Knows no votes and no steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import torch
 
 from paceline import payloads
 from paceline.gradients.codecs.choosing import Codecs
-from paceline.gradients.codecs.codec import Codec, ParcelError, flat
+from paceline.gradients.codecs.codec import Codec, ParcelError, flat, padded
 from paceline.gradients.codecs.encoding import encode
 from paceline.gradients.codecs.feedback import Feedback
 from paceline.gradients.codecs.packing import Moment
@@ -85,7 +85,7 @@ class Joiner:
         work = [self._steps(place, choice[place], window) for place in summing]
         summed = self._sum(work)
         gathered = self._gather([place for place in places if _gathers(choice[place])], window)
-        whole = sum(self._gradients[place].numel() * self._item_bytes(place) for place in places)
+        whole = sum(self._gradients[place].nbytes for place in places)
         # Of a gathered byte every rank gets N - 1, of a summed one 2 (N - 1) / N.
         return Sent(
             sent_bytes=summed + gathered,
@@ -155,18 +155,20 @@ class Joiner:
             self._correct(place, window)
             pieces.append(encode(codec, self._gradients[place], turn).piece)
             self._withhold(place, window)
-        mine = torch.cat([_padded(piece) for piece in pieces])
-        pending = self._group.start_gather(mine)
-        self._group.finish(pending)
-        sizes = [payloads.aligned(len(piece)) for piece in pieces]
-        lengths = [len(piece) for piece in pieces]
-        ranks = [torch.split(part, sizes) for part in pending.parts]
-        for number, place in enumerate(places):
+        for place, parcels in zip(places, self._gathered(pieces), strict=True):
             codec = choice[place]
             assert codec is not None
-            parcels = [parts[number][: lengths[number]] for parts in ranks]
             self._add_up(codec, parcels, self._gradients[place], turn)
-        return len(mine)
+        return sum(payloads.aligned(len(piece)) for piece in pieces)
+
+    def _gathered(self, pieces: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+        """Of each piece, every rank's."""
+        pending = self._group.start_gather(torch.cat([padded(piece) for piece in pieces]))
+        self._group.finish(pending)
+        sizes = [payloads.aligned(len(piece)) for piece in pieces]
+        ranks = [torch.split(part, sizes) for part in pending.parts]
+        for number, piece in enumerate(pieces):
+            yield [parts[number][: len(piece)] for parts in ranks]
 
     def _add_up(
         self, codec: Codec, parcels: Sequence[torch.Tensor], out: torch.Tensor, turn: int
@@ -192,9 +194,6 @@ class Joiner:
         if window.own[place]:
             self._feedback.withhold(place, self._gradients[place], window.moment.unit)
 
-    def _item_bytes(self, place: int) -> int:
-        return self._gradients[place].itemsize
-
 
 def _gathers(codec: Codec | None) -> bool:
     return codec is not None and not codec.summable()
@@ -213,8 +212,3 @@ def _add_sparse(codec: TopKCodec, parcel: torch.Tensor, out: torch.Tensor) -> No
         codec.add(parcel, out)
     except ParcelError:
         out.fill_(torch.nan)
-
-
-def _padded(piece: torch.Tensor) -> torch.Tensor:
-    missing = payloads.aligned(len(piece)) - len(piece)
-    return torch.nn.functional.pad(piece, (0, missing)) if missing else piece

@@ -16,8 +16,16 @@ import torch
 from paceline import payloads
 from paceline.compression import Compression
 from paceline.gradients.codecs.choosing import Choice, Codecs
-from paceline.gradients.codecs.codec import Codec, ParcelError, as_bytes, check_finite, cut, flat
-from paceline.gradients.codecs.encoding import encode, whole
+from paceline.gradients.codecs.codec import (
+    Codec,
+    ParcelError,
+    as_bytes,
+    check_finite,
+    cut,
+    flat,
+    padded,
+)
+from paceline.gradients.codecs.encoding import encode, squares_of
 from paceline.gradients.codecs.feedback import Feedback
 from paceline.gradients.layout import Slot
 
@@ -68,7 +76,7 @@ class Packer:
                 continue
             self._feedback.correct(place, gradient, moment.unit)
             piece, square = self._encoded(place, gradient, choice[place], moment)
-            pieces.append(_padded(piece))
+            pieces.append(padded(piece))
             squares += square
             if bad is None and math.isnan(square):
                 bad = place
@@ -90,7 +98,7 @@ class Packer:
         """Its bytes, and the sum of squares of what they stand for: NaN if something is not finite."""
         if codec is None:
             self._feedback.sent_whole(place)
-            return as_bytes(flat(gradient)), whole(gradient)
+            return as_bytes(flat(gradient)), squares_of(gradient)
         encoded = encode(codec, gradient, moment.turn)
         self._feedback.withhold(place, gradient, moment.unit)
         return encoded.piece, encoded.squares
@@ -148,11 +156,6 @@ def _size(slot: Slot, codec: Codec | None) -> int:
     whole = payloads.dense_bytes(slot.shape, item_bytes)
     own = whole if codec is None else codec.payload_bytes(slot.shape, item_bytes)
     return payloads.aligned(own)
-
-
-def _padded(piece: torch.Tensor) -> torch.Tensor:
-    missing = payloads.aligned(len(piece)) - len(piece)
-    return torch.nn.functional.pad(piece, (0, missing)) if missing else piece
 
 
 def _read_whole(piece: torch.Tensor, gradient: torch.Tensor) -> None:

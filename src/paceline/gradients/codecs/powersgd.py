@@ -14,7 +14,8 @@ import torch
 
 from paceline import payloads
 from paceline.compression import PowerSGD
-from paceline.gradients.codecs.codec import Shape, as_bytes, check_finite, cut
+from paceline.gradients.codecs.codec import as_bytes, check_finite, cut
+from paceline.payloads import Shape
 
 ROUNDING = 1e-5
 """What is left of a row without the others' directions, as a share of it: less is nothing but rounding."""

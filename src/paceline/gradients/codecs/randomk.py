@@ -15,7 +15,8 @@ import torch
 
 from paceline import payloads
 from paceline.compression import RandomK
-from paceline.gradients.codecs.codec import Shape, as_bytes, check_finite, cut, flat
+from paceline.gradients.codecs.codec import as_bytes, check_finite, cut, flat
+from paceline.payloads import Shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

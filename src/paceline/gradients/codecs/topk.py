@@ -8,8 +8,9 @@ import torch
 
 from paceline import payloads
 from paceline.compression import TopK
-from paceline.gradients.codecs.codec import ParcelError, Shape, as_bytes, check_finite, cut, flat
+from paceline.gradients.codecs.codec import ParcelError, as_bytes, check_finite, cut, flat
 from paceline.gradients.codecs.largest import largest
+from paceline.payloads import Shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
