@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-compression bench-encoding bench-measure bench-predict bench-wire clean
+.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-compression bench-encoding bench-measure bench-predict bench-wire bench-local clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,6 +48,9 @@ bench-compression: $(VENV)/.installed  ## what compression does to accuracy; hou
 
 bench-accuracy: $(VENV)/.installed  ## what ssp and async lose under recipe="stable"; hours in all, goes on where it was, see ARGS=--help
 	$(BIN)/python benchmarks/accuracy_recipe.py $(ARGS)
+
+bench-local: $(VENV)/.installed  ## does local SGD train as well as sync? Half an hour; goes on where it was, see ARGS=--help
+	$(BIN)/python benchmarks/local.py $(ARGS)
 
 bench-advise: $(VENV)/.installed  ## is the advice right on eight clusters from a seed? An hour; goes on where it was, see ARGS=--help
 	$(BIN)/python benchmarks/advise.py $(ARGS)
