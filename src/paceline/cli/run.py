@@ -36,7 +36,9 @@ Exit codes:
     context_settings={"allow_interspersed_args": False, "max_content_width": 100}, epilog=EPILOG
 )
 @click.option("-n", "--workers", type=int, help="Worker processes. [default: 1, or the cluster's]")
-@click.option("--strategy", metavar="WORD", help="sync, async, ssp:3, backup:1, local:8, diloco:50, ...")
+@click.option(
+    "--strategy", metavar="WORD", help="sync, async, ssp:3, backup:1, local:8, diloco:50, ..."
+)
 @click.option("--accumulate", type=click.IntRange(1), help="Micro-batches that make one update.")
 @click.option(
     "--clip-norm", type=click.FloatRange(0, min_open=True), help="Largest norm of a gradient."
