@@ -82,10 +82,12 @@ class Average:
                 moved.zero_()  # what is not finite would stay so
             self._group.finish(self._group.start_sum(moved))
 
-    def gap(self) -> Drift:
-        """How far this replica is from the mean that :meth:`meet` has found."""
+    def gap(self) -> Drift | None:
+        """How far this replica is from the mean that :meth:`meet` has found; None if that is too large."""
         mean = torch._foreach_add(self._anchor_views, self._moved_views)
         size = math.sqrt(sum(map(sum_of_squares, mean)))
+        if not math.isfinite(size):
+            return None
         torch._foreach_sub_(mean, self._tensors)
         distance = math.sqrt(sum(map(sum_of_squares, mean)))
         return Drift(distance=distance if math.isfinite(distance) else None, size=size)
