@@ -45,7 +45,7 @@ def test_where_all_are_held_up_alike_nobody_is_accused(plane):
 
 def test_its_own_hiccups_on_top_do_not_make_a_slow_worker_transient():
     rng = np.random.default_rng(1)
-    faults = ((2, "forward", np.full(100, 0.04) + stalls(rng, 0.4, chance=0.3)),)
+    faults = ((2, "forward", np.full(100, 0.04) + stalls(rng, 0.4, chance=0.08)),)
     case = Case(plane="ssp:3", windows=100, step_s=0.04, seed=1, faults=faults)
     (found,) = diagnose(fabricated(case)).findings
     assert (found.ranks, found.phase, found.pattern) == ((2,), "forward", "persistent")
@@ -61,6 +61,14 @@ def test_the_cost_of_a_slow_worker_is_what_the_run_would_save_without_it(plane, 
     (found,) = [one for one in diagnosis.findings if one.ranks]
     without = [one.time for one in diagnosis.what_if if "rank 2" in one.change]
     assert without == [pytest.approx(1.0 - found.cost)]
+
+
+def test_bursts_on_top_of_a_little_that_is_always_there_are_bursts():
+    extra_s = np.full(100, 0.008)
+    extra_s[20:60] += 0.08
+    case = Case(plane="async", windows=100, step_s=0.04, seed=1, faults=((2, "forward", extra_s),))
+    (found,) = diagnose(fabricated(case)).findings
+    assert (found.ranks, found.phase, found.pattern) == ((2,), "forward", "bursty")
 
 
 def test_two_slow_workers_together_cost_what_the_run_would_save_without_both():

@@ -202,12 +202,13 @@ def _suspect(found: Measured, times_s: Floats, over_s: Floats, accused: Accused)
 def _slow(over_s: Floats, notable_s: float) -> Flags:
     """In which windows the worker was slow: beyond half of what it exceeds by.
 
-    That is its usual excess, if it usually has one: then its own hiccups on top say nothing. Else the
-    mean of the windows that make up four fifths of all its excess: noise is below half of that, all of
-    what is wrong above, without knowing beforehand how large that is. At least half of ``notable_s``.
+    That is its usual excess, if that is most of what it exceeds by: then its own hiccups on top say
+    nothing. Else the mean of the windows that make up four fifths of all its excess: noise is below
+    half of that, all of what is wrong above, without knowing beforehand how large that is. At least
+    half of ``notable_s``.
     """
     exceeds_s = float(np.median(over_s))
-    if exceeds_s < notable_s:
+    if exceeds_s < max(notable_s, 0.5 * float(over_s.mean())):
         exceeds_s = float(over_s[costliest(np.maximum(over_s, 0.0), MOST_OF_IT)].mean())
     floor_s = max(0.5 * exceeds_s, 0.5 * notable_s)
     slow: Flags = over_s >= min(floor_s, float(over_s.max()))
