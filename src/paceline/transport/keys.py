@@ -69,8 +69,7 @@ def key_for(host: str, path: Path | None, addresses: Callable[[str], Iterable[st
     if not all(ipaddress.ip_address(one).is_loopback for one in addresses(host)):
         raise UsageError(
             f"A server at {host} can be reached from other machines, and no key was given. {REMEDY} "
-            "By paceline run: --key FILE; by torchrun: "
-            "paceline.Worker(..., runtime=paceline.Runtime(key=FILE))."
+            "paceline run: --key FILE. torchrun: paceline.Worker(..., runtime=paceline.Runtime(key=FILE))."
         )
     return NO_KEY
 
