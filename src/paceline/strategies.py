@@ -14,6 +14,7 @@ text                  value
 ``async:sum``         ``Async(push_scale="sum")``; likewise ``ssp:3:sum``
 ``local:8``           ``Local(windows=8)``; ``local:inf`` never exchanges
 ``diloco:50``         ``DiLoCo(windows=50)``; ``diloco:50:0.7:0.9`` says its outer lr, momentum
+``hybrid:async``      ``Hybrid(outer=Async())``: groups, synchronous inside; ``hybrid:ssp:3``
 ====================  ==========================================================
 """
 
@@ -32,7 +33,6 @@ OnDeath = Literal["stop", "continue"]
 DEFAULT_STALENESS_CLOCKS = 3
 DEFAULT_OUTER_LR = 0.7
 DEFAULT_OUTER_MOMENTUM = 0.9
-PLANNED = {"hybrid": "grouped workers"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +150,18 @@ class DiLoCo:
         return f"diloco:{_whole(self.windows)}{said}"
 
 
-Strategy = Sync | Backup | SSP | Local | DiLoCo
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hybrid:
+    """Workers of one node are a group that is synchronous inside; groups run ``outer`` against the
+    server, one push per group."""
+
+    outer: SSP
+
+    def __str__(self) -> str:
+        return f"hybrid:{self.outer}"
+
+
+Strategy = Sync | Backup | SSP | Local | DiLoCo | Hybrid
 
 
 def parse_strategy(text: str | Strategy) -> Strategy:
@@ -161,8 +172,8 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     if not isinstance(text, str):
         return text
     word, *rest = text.strip().lower().split(":")
-    if word in PLANNED:
-        raise UsageError(f"strategy={text!r}: planned ({PLANNED[word]}), not built yet.")
+    if word == "hybrid":
+        return Hybrid(outer=_outer(text, ":".join(rest)))
     if word == "sync" and len(rest) <= 2:
         fields = dict(zip(("topology", "on_death"), rest, strict=False))
         return Sync(**fields)  # type: ignore[arg-type]
@@ -181,23 +192,32 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     raise bad_value(
         "strategy",
         text,
-        "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf, async, local:8 or diloco:50",
+        "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf, async, hybrid:async, local:8 or "
+        "diloco:50",
     )
+
+
+def outer_of(strategy: Strategy) -> Sync | Backup | SSP:
+    """What those who push to the server run: the groups of a hybrid, else the workers."""
+    return strategy.outer if isinstance(strategy, Hybrid) else strategy
 
 
 def is_joint(strategy: Strategy) -> bool:
     """Whether updates join a round of workers (sync, backup, ssp:0) instead of one push each."""
+    strategy = outer_of(strategy)
     return not isinstance(strategy, SSP) or strategy.staleness == 0
 
 
 def needs_everyone(strategy: Strategy) -> bool:
     """Whether an update is of all workers, and the run ends when one is lost."""
+    strategy = outer_of(strategy)
     halts = not isinstance(strategy, Sync) or strategy.on_death == "stop"
     return is_joint(strategy) and not isinstance(strategy, Backup) and halts
 
 
 def is_dealt(strategy: Strategy) -> bool:
     """Whether every live worker is in every round, so that nothing moves while one is between two."""
+    strategy = outer_of(strategy)
     return is_joint(strategy) and not isinstance(strategy, Backup)
 
 
@@ -218,6 +238,19 @@ def _check_windows(word: str, windows: float) -> None:
 
 def _whole(windows: float) -> str:
     return "inf" if windows == inf else str(int(windows))
+
+
+def _outer(text: str, rest: str) -> SSP:
+    """What a hybrid's groups run. Raises UsageError if that is no strategy of single pushes."""
+    outer = parse_strategy(rest) if rest else None
+    if not isinstance(outer, SSP):
+        raise bad_value(
+            "strategy",
+            text,
+            "hybrid:async or hybrid:ssp:3",
+            "What follows 'hybrid:' is what groups do.",
+        )
+    return outer
 
 
 def _number(text: str, part: str) -> float:

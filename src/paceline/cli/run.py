@@ -10,6 +10,7 @@ import click
 
 OVERRIDES = (
     "accumulate", "clip_norm", "precision", "batch_norm", "recipe", "compress", "evict_after_s",
+    "group_size",
 )  # fmt: skip
 HOST_WORDS = ("nnodes", "node_rank", "master_addr", "master_port", "key")
 EPILOG = """
@@ -37,7 +38,7 @@ Exit codes:
 )
 @click.option("-n", "--workers", type=int, help="Worker processes. [default: 1, or the cluster's]")
 @click.option(
-    "--strategy", metavar="WORD", help="sync, async, ssp:3, backup:1, local:8, diloco:50, ..."
+    "--strategy", metavar="WORD", help="sync, async, ssp:3, backup:1, hybrid:async, local:8, diloco:50, ..."
 )
 @click.option("--accumulate", type=click.IntRange(1), help="Micro-batches that make one update.")
 @click.option(
@@ -65,6 +66,12 @@ Exit codes:
     type=click.FloatRange(1),
     metavar="SECONDS",
     help="Silence after which a worker is given up.",
+)
+@click.option(
+    "--group-size",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Workers of a group under hybrid:... [default: those of a host]",
 )
 @click.option("--lr-factor", type=float, help="Multiplies every learning rate.")
 @click.option("--emulate", type=Path, metavar="FILE", help="Reproduce a cluster.toml's timing.")

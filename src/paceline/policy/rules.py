@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from paceline.strategies import SSP, Backup, Strategy, Sync
+from paceline.strategies import SSP, Backup, Strategy, Sync, outer_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +50,7 @@ class Rules:
 
 def rules_of(strategy: Strategy, world_size: int) -> Rules:
     """The rules of ``strategy`` for ``world_size`` workers."""
+    strategy = outer_of(strategy)
     if isinstance(strategy, Sync):
         return _all_together(halts=strategy.on_death == "stop")
     if isinstance(strategy, Backup):

@@ -103,11 +103,11 @@ class Deeds:
 
     # -------------------------------------------------------------- answers that need no order
 
-    def opened(self, seat: Seat) -> None:
-        """The plane is open: every worker starts from the same parameters."""
+    def opened(self, seat: Seat, clock: int) -> None:
+        """The plane is open: every worker starts from the same parameters, at ``clock``."""
         rank = seat.member.rank
         opened = messages.Opened(
-            version=self._coordinator.version, clock=self._coordinator.clock(rank),
+            version=self._coordinator.version, clock=clock,
             server_pid=os.getpid(), parameters_fd=self._versions.give(rank),
         )  # fmt: skip
         self._group.reply(rank, opened)

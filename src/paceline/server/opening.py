@@ -122,7 +122,7 @@ def unpacker_for(opening: Open, layout: FlatLayout) -> Unpacker | None:
 def check_same(first: Open, other: Open, rank: int) -> None:
     """Workers have compared in detail; a difference that is left must not reach shared memory."""
     fields = ("strategy", "manifest", "optimizer", "clip_norm", "region_bytes", "bucket_bytes")
-    for field in (*fields, "scale", "scale_patience", "limit", "compress"):
+    for field in (*fields, "scale", "scale_patience", "limit", "compress", "groups"):
         if getattr(first, field) != getattr(other, field):
             raise MismatchError(
                 f"{field} of rank {rank} is not rank 0's. Give every rank the same."

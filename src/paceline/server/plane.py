@@ -8,7 +8,7 @@ fact are carried out, in order, before the next fact is fed; nothing here decide
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
 from paceline.server.capacity import CallAt, Capacity
+from paceline.server.circles import Circles
 from paceline.server.connection import log
 from paceline.server.deeds import Deeds
 from paceline.server.loop import Loop
@@ -49,6 +50,7 @@ from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Hello, Notice, Open, Stop
 
+_LOST = {"departed": "left before the end", "dead": "died"}
 ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
 
 
@@ -77,6 +79,7 @@ class ServerPlane:
         self._seats: dict[int, Seat] = {}
         self._refusals = Refusals()
         self._coordinator: Coordinator
+        self._circles: Circles
         self._deeds: Deeds
         self._scales: Scales
         self._vouching: Vouching
@@ -112,14 +115,24 @@ class ServerPlane:
 
     def heard(self, member: Member) -> None:
         """``member`` is alive."""
-        self._feed(events.Tick(time_s=self._now_s(), rank=member.rank))
+        if self._circles.heard(member.rank):
+            leader = self._circles.leader_of(member.rank)
+            self._feed(events.Tick(time_s=self._now_s(), rank=leader))
 
     def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
         """``member``, whose state says so already, takes part no longer."""
-        self._feed(events.Leave(time_s=self._now_s(), rank=member.rank, reason=reason))
+        leader = self._circles.leader_of(member.rank)
+        if reason != "finished" and leader in self._coordinator.members:
+            self._vacate(self._circles.follow(member.rank, _LOST[reason]))
+        if reason != "finished" or leader == member.rank:
+            self._feed(events.Leave(time_s=self._now_s(), rank=leader, reason=reason))
         self._deeds.vacate(member.rank)
         if not any(True for _ in self._group.live()):
             self._sum_up()
+
+    def _vacate(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._deeds.vacate(rank)
 
     def close(self) -> None:
         """Unmap the regions, let go of the versions, end the threads."""
@@ -168,9 +181,13 @@ class ServerPlane:
             mapped = gradients_from(member, opening, gradients_of(layout))
             self._seats[rank] = Seat(member=member, mapped=mapped)
         strategy = parse_strategy(first.strategy)
+        self._circles = Circles(
+            first.groups, world_size=self._hello.world_size, members=self._group,
+            clock_s=self._loop.clock_s,
+        )  # fmt: skip
         self._coordinator = Coordinator(
             strategy=strategy,
-            world_size=self._hello.world_size,
+            world_size=len(self._circles.leaders),
             evict_after_s=self._hello.evict_after_s,
             version=first.version,
             progress=first.progress,
@@ -205,10 +222,11 @@ class ServerPlane:
     def _begin(self) -> None:
         self._openings.clear()
         self.started = True
-        for rank in sorted(self._seats):
+        for rank in self._circles.leaders:
             self._feed(events.Join(time_s=self._now_s(), rank=rank))
-        for seat in self._seats.values():
-            self._deeds.opened(seat)
+        for rank, seat in self._seats.items():
+            clock = self._coordinator.clock(self._circles.leader_of(rank))
+            self._deeds.opened(seat, clock)
 
     # -------------------------------------------------------------------------- requests: facts
 
@@ -322,6 +340,8 @@ class ServerPlane:
             self._recorder.write(fact)
         for order in decided:
             self._recorder.write(order)
+            if isinstance(order, events.Release):
+                self._vacate(self._circles.silent(order.rank))
         self._turns.ordered(decided)
         self._deeds.carry_out(orders)
 

@@ -56,17 +56,22 @@ class Group:
     """All workers' process group: gloo for CPU tensors, NCCL for CUDA ones.
 
     Uses the process's default group, or, where the script has made that one itself, a new group of
-    the same ranks. Every rank has to call every method but ``close`` in the same order.
+    the same ranks; ``private``: one beside both, of gloo, of which torch.distributed does not know
+    (for some of the workers). Every rank has to call every method but ``close`` in the same order.
     """
 
     def __init__(
-        self, store: Any, *, rank: int, world_size: int, device: torch.device, waiter: Interruptible
-    ) -> None:
+        self, store: Any, *, rank: int, world_size: int, device: torch.device, waiter: Interruptible,
+        private: bool = False,
+    ) -> None:  # fmt: skip
         self.device = device
         self._world_size = world_size
         self._waiter = waiter
+        self._private = private
         backend = "nccl" if device.type == "cuda" else "gloo"
-        if c10d.is_initialized():
+        if private:
+            self._group: Any = c10d.ProcessGroupGloo(store, rank, world_size, TIMEOUT)
+        elif c10d.is_initialized():
             self._group = c10d.new_group(backend=backend, timeout=TIMEOUT)
         else:
             c10d.init_process_group(
@@ -97,9 +102,10 @@ class Group:
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Replace ``tensor`` by rank 0's."""
-        source = c10d.get_global_rank(self._group, 0)
-        start = lambda: c10d.broadcast(tensor, source, group=self._group, async_op=True)  # noqa: E731
-        self.finish(Pending(work=self._explained(start)))
+        options = c10d.BroadcastOptions()
+        options.rootRank = 0
+        work = self._explained(lambda: self._group.broadcast([tensor], options))
+        self.finish(Pending(work=work))
 
     def finish(self, pending: Pending) -> None:
         """Block until the collective has ended on this rank.
@@ -124,7 +130,8 @@ class Group:
         group, self._group = self._group, None
         if not abandon:
             _release(group)
-            c10d.destroy_process_group(group)
+            if not self._private:
+                c10d.destroy_process_group(group)
 
     def _is_small(self, tensor: torch.Tensor) -> bool:
         total_bytes = self._world_size * tensor.numel() * tensor.itemsize

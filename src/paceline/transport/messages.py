@@ -212,7 +212,8 @@ class Open(Message, frozen=True, kw_only=True):
     each push keeps the server busy that is emulated. ``limit``: the state of a relative limit on norms
     (:mod:`paceline.gradients.norm_limit`), None for ``clip_norm`` alone. ``initial``: what rank 0's
     region holds, where the server cannot see it. ``compress``: how pushes are encoded
-    (:mod:`paceline.compression`); "" if they are not.
+    (:mod:`paceline.compression`); "" if they are not. ``groups``: ranks whose first one pushes for all
+    of them; none: each worker for itself.
     """
 
     strategy: str
@@ -231,6 +232,7 @@ class Open(Message, frozen=True, kw_only=True):
     limit: list[float] | None = None
     initial: bytes | None = None
     compress: str = ""
+    groups: list[list[int]] = []
 
 
 class Opened(Message, frozen=True, kw_only=True):

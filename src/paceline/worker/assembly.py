@@ -21,12 +21,13 @@ from paceline.launch.context import Launch
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network, over_network
-from paceline.strategies import Strategy, Sync, drifts
+from paceline.strategies import Hybrid, Strategy, Sync, drifts
 from paceline.worker import recipe_parts
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
 from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.buffers import untrained
+from paceline.worker.circle import Circle, circle_of
 from paceline.worker.clock_rates import ClockSampler, sources_for
 from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
@@ -178,7 +179,10 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
         parameter.grad = None  # a gradient from before is no part of the first window
-    plane = open_plane(name, training, session, collectives=not launch.virtual)
+    plane = open_plane(
+        name, training, session, _circle(training.strategy, session, options),
+        collectives=not launch.virtual,
+    )  # fmt: skip
     plane.broadcast(untrained(training.model, training.parameters))
     norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
     agreement = Agreement(plane, rank=launch.rank)
@@ -260,12 +264,17 @@ def topology(
     if drifts(strategy):
         return "replicas"
     shares_memory = platform == "linux"
+    if isinstance(strategy, Hybrid) and not collectives:
+        raise UsageError(
+            f"{strategy} and virtual time (or simulation) cannot work together: groups are not built there. "
+            f"Use strategy={str(strategy.outer)!r}."
+        )
     if not isinstance(strategy, Sync) or strategy.topology == "server":
         if not shares_memory:
             raise UsageError(
                 f"strategy={str(strategy)!r} needs Linux (memfd). Use 'sync:allreduce'."
             )
-        return "server"
+        return "hybrid" if isinstance(strategy, Hybrid) else "server"
     if not collectives:
         return "server"
     if strategy.topology == "auto" and device.type == "cpu" and shares_memory:
@@ -311,7 +320,15 @@ def _said(options: Options) -> dict[str, str]:
         "types": str(options.types),
         "recipe": str(options.recipe),
         "compress": str(options.compress),
+        "group_size": str(options.group_size),
     }
+
+
+def _circle(strategy: Strategy, session: Session | None, options: Options) -> Circle | None:
+    """The worker's group, under a strategy that has any."""
+    if session is None or not isinstance(strategy, Hybrid):
+        return None
+    return circle_of(session, options.group_size)
 
 
 def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
@@ -325,5 +342,5 @@ def _pace(name: PlaneName, member: _Member, clock_s: Callable[[], float]) -> Pac
         return OwnPace(clock_s)
     return Emulation(
         member.cluster, rank=member.launch.rank, ways=member.ways,
-        collective=name == "allreduce", clock_s=clock_s, sleep_s=member.sleep_s,
+        collective=name in ("allreduce", "hybrid"), clock_s=clock_s, sleep_s=member.sleep_s,
     )  # fmt: skip

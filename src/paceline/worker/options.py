@@ -16,7 +16,7 @@ from paceline.compression import Compression, parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.gradients.precision.choice import AUTO, Choice, choice_from
 from paceline.recipes import PLAIN_RECIPE, Recipe, parse_recipe
-from paceline.strategies import SSP, Backup, Strategy, is_joint, parse_strategy
+from paceline.strategies import SSP, Backup, Hybrid, Strategy, is_joint, outer_of, parse_strategy
 from paceline.worker.norm_modes import NormMode, norm_mode
 
 DEFAULT_EVICT_AFTER_S = 10.0
@@ -51,7 +51,8 @@ class Options:
     """The Worker's keywords after checking. ``accumulate`` is None while ``global_batch`` rules.
 
     ``overridden``: names that the launcher's command line set, with the values it set. ``health``: every
-    how many windows gradients are looked at, 0 for never.
+    how many windows gradients are looked at, 0 for never. ``group_size``: workers of a hybrid's group,
+    None for those of a node.
     """
 
     strategy: Strategy
@@ -65,6 +66,7 @@ class Options:
     health: int = 0
     recipe: Recipe = PLAIN_RECIPE
     compress: Compression | None = None
+    group_size: int | None = None
 
     def window(self, *, batch: float, world_size: int) -> int:
         """Micro-batches per push, for loader batches of ``batch`` samples.
@@ -117,6 +119,7 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
         health=_health(chosen["health"]),
         recipe=parse_recipe(chosen["recipe"]),
         compress=parse_compression(chosen["compress"]),
+        group_size=_group_size(chosen.get("group_size"), parse_strategy(chosen["strategy"])),
     )
 
 
@@ -142,6 +145,7 @@ def known_trouble(
     """What is known to happen under this pairing with the plain recipe, or "" if nothing is."""
     if world_size == 1 or is_joint(strategy) or recipe != PLAIN_RECIPE:
         return ""
+    strategy = outer_of(strategy)
     assert isinstance(strategy, SSP)
     moving = any(
         group.get("momentum") or "betas" in group or group.get("momentum_decay")
@@ -196,6 +200,18 @@ def _health(value: Any) -> int:
     if not isinstance(value, int) or value < 0:
         raise bad_value(
             "health", value, "True, False, or every how many windows", "10 costs little."
+        )
+    return int(value)
+
+
+def _group_size(value: Any, strategy: Strategy) -> int | None:
+    if value is None:
+        return None
+    _check_whole("group_size", value)
+    if not isinstance(strategy, Hybrid):
+        raise UsageError(
+            f"group_size={value} and {strategy} cannot work together: only hybrid:async and hybrid:ssp:3 "
+            "have groups. Leave group_size out."
         )
     return int(value)
 

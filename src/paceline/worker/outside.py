@@ -23,7 +23,7 @@ class OutsideChanges:
     def __init__(self, training: Training, plane: str) -> None:
         self._trainables = training.trainables
         self._parameters = training.parameters
-        self._on_server = plane == "server"
+        self._on_server = plane in ("server", "hybrid")
         self._alone = plane == "local"
         trained = {id(parameter) for parameter in training.parameters}
         everything = [p for group in training.optimizer.param_groups for p in group["params"]]

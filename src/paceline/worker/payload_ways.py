@@ -8,7 +8,7 @@ them after it, and parameters come as one whole version before the reply that na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from paceline.transport.frame_channel import FrameChannel
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import GLANCE, WINDOW, Decided, Filled, Open, Opened, Push
 from paceline.worker.session import Session
-from paceline.worker.shared_gradients import SharedGradients
+from paceline.worker.shared_gradients import Gradients
 from paceline.worker.shared_parameters import SharedParameters
 
 
@@ -32,6 +32,10 @@ class Parameters(Protocol):
 
     def showing(self, fd: int) -> AbstractContextManager[None]:
         """Show for a while what the reply lent as ``fd``, then again what was shown."""
+
+    def spread(self, broadcast: Callable[[torch.Tensor], None], fd: int) -> None:
+        """Show the members of a group, all of whom ask, what its leader shows as ``fd``.
+        ``broadcast(tensor)`` overwrites it with the leader's."""
 
     def release(self) -> None:
         """Move the parameters to memory of their own, so that the model outlives the run."""
@@ -52,7 +56,7 @@ class Way(Protocol):
 
 def way_of(
     session: Session,
-    gradients: SharedGradients,
+    gradients: Gradients,
     parameters: Sequence[torch.nn.Parameter],
     layout: FlatLayout,
     *,
@@ -74,7 +78,7 @@ class InSharedMemory:
     def __init__(
         self,
         session: Session,
-        gradients: SharedGradients,
+        gradients: Gradients,
         parameters: Sequence[torch.nn.Parameter],
         layout: FlatLayout,
     ) -> None:
@@ -105,7 +109,7 @@ class AsFrames:
         self,
         session: Session,
         channel: FrameChannel,
-        gradients: SharedGradients,
+        gradients: Gradients,
         parameters: Sequence[torch.nn.Parameter],
         layout: FlatLayout,
         *,
@@ -115,7 +119,7 @@ class AsFrames:
         self._session = session
         self._channel = channel
         self._memory = gradients.region.memory
-        self._buckets = [_bytes_of(vector) for vector in gradients.buffer.vectors]
+        self._buckets = [_bytes_of(vector) for vector in gradients.vectors]
         self._shown = ReceivedParameters(parameters, layout)
         self._ahead = ahead
         self._early = early
@@ -179,6 +183,10 @@ class ReceivedParameters:
             yield
         finally:
             self._show(shown)
+
+    def spread(self, broadcast: Callable[[torch.Tensor], None], fd: int) -> None:
+        broadcast(self._memory[WINDOW])
+        self._show(WINDOW)
 
     def release(self) -> None:
         for parameter in self._parameters:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from paceline.compression import WORDS, Own
 from paceline.errors import UsageError
+from paceline.strategies import outer_of
+from paceline.worker.circle import Circle
 from paceline.worker.collective_plane import CollectivePlane
 from paceline.worker.gathering import Gathering
+from paceline.worker.hybrid_plane import HybridPlane
 from paceline.worker.joining import join
 from paceline.worker.local_plane import LocalPlane
 from paceline.worker.manifest import refuse_for_group, refuse_for_server
@@ -17,14 +21,14 @@ from paceline.worker.server_plane import ServerPlane
 from paceline.worker.session import Session
 from paceline.worker.training import Training
 
-PlaneName = Literal["local", "allreduce", "server", "replicas"]
+PlaneName = Literal["local", "allreduce", "server", "replicas", "hybrid"]
 
 
 def refuse(name: PlaneName, training: Training) -> None:
     """Raises UsageError, with the remedy, for what the plane ``name`` cannot train."""
     if name != "local":
         refuse_for_group(training.model, training.trainables)
-    if name == "server":
+    if name in ("server", "hybrid"):
         refuse_for_server(training.optimizer, training.trainables)
         _refuse_narrow_wire(
             training, "on the server plane gradients cross no wire, or (between hosts) as they are"
@@ -41,10 +45,7 @@ def refuse(name: PlaneName, training: Training) -> None:
 
 
 def open_plane(
-    name: PlaneName, training: Training, session: Session | None, *, collectives: bool = True
-) -> Plane:
-    """The plane, with rank 0's trainable parameters in the model. ``session``: None if local;
-    ``collectives``: whether torch has them here (workers have processes of their own).
+PlaneName = Literal["local", "allreduce", "server", "replicas", "hybrid"]
 
     Every rank has to call it. Raises UsageError as :func:`refuse` does, and StoppedErrors.
     """
@@ -57,6 +58,11 @@ def open_plane(
         device = training.parameters[0].device
         group = join(session, device) if collectives else Gathering(session)
         return ReplicaPlane(session, training, group)
+    if circle is not None and circle.size > 1:
+        return HybridPlane(session, training, circle)
+    if circle is not None:
+        training = replace(training, strategy=outer_of(training.strategy))
+        return ServerPlane(session, training, groups=circle.groups)
     return ServerPlane(session, training)
 
 

@@ -7,16 +7,17 @@ is the server's, and parameters are read only as long as a reply has allowed.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
 
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
+from paceline.policy.grouping import Groups
 from paceline.strategies import is_dealt, is_joint, needs_everyone
 from paceline.transport.messages import (
     CutTaken,
@@ -40,7 +41,7 @@ from paceline.worker.payload_ways import way_of
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.recipe_parts import own_gradient
 from paceline.worker.session import Session
-from paceline.worker.shared_gradients import BUCKET_BYTES, SharedGradients
+from paceline.worker.shared_gradients import BUCKET_BYTES, MakeGradients, SharedGradients
 from paceline.worker.training import Training
 
 BROADCAST_BYTES = 16 * 2**20
@@ -48,12 +49,23 @@ BROADCAST_BYTES = 16 * 2**20
 
 
 class ServerPlane:
-    """The plane of every strategy that has a server: ``sync:server``, ``backup``, ``ssp``, ``async``."""
+    """The plane of every strategy that has a server: ``sync:server``, ``backup``, ``ssp``, ``async``.
+
+    ``groups``: whose gradients this worker pushes with its own, if it is one of a group's;
+    ``make_gradients``: where they lie then. ``parameters_fd``: what the parameters shown are called.
+    """
 
     name = "server"
     settled = True
 
-    def __init__(self, session: Session, training: Training) -> None:
+    def __init__(
+        self,
+        session: Session,
+        training: Training,
+        *,
+        groups: Groups = (),
+        make_gradients: MakeGradients | None = None,
+    ) -> None:
         self._session = session
         self._training = training
         self._joint = is_joint(training.strategy)
@@ -71,12 +83,12 @@ class ServerPlane:
         self._accumulation = Accumulation(parameters, training.precision.accumulate)
         sums = needs_everyone(training.strategy) and training.compress is None
         tells = (sums and _cores_are_free(session.world_size)) or session.frames is not None
-        self._gradients = SharedGradients(
-            parameters, gradients_of(layout),
-            tell=self._filled if tells else None, clock_s=training.clock_s,
-        )  # fmt: skip
-        self._buffer = self._gradients.buffer
-        self._own = own_gradient(training, self._gradients.views, session.world_size)
+        make_own = partial(
+            SharedGradients, tell=self._filled if tells else None, clock_s=training.clock_s
+        )
+        self._gradients = (make_gradients or make_own)(parameters, gradients_of(layout))
+        pushers = len(groups) or session.world_size
+        self._own = own_gradient(training, self._gradients.views, pushers)
         self._compress = compressing(
             training.compress, gradients_of(layout), self._gradients.views,
             kept=training.compressed, workers=session.world_size, clock_s=training.clock_s,
@@ -89,8 +101,8 @@ class ServerPlane:
             session, self._gradients, parameters, layout, ahead=sums,
             early=not self._own.clips and training.compress is None,
         )  # fmt: skip
-        opened, self._shared = self._way.open(self._opening())
-        self._shared.show(opened.parameters_fd)
+        opened, self._shared = self._way.open(self._opening(groups))
+        self._show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
         vars(training.optimizer)["_opt_called"] = True
         self._position = Position(
@@ -99,6 +111,19 @@ class ServerPlane:
 
     def position(self) -> Position:
         return self._position
+
+    @property
+    def has_next(self) -> bool:
+        """Whether the next window came with the last decision."""
+        return self._next is not None
+
+    def spread(self, broadcast: Callable[[torch.Tensor], None], fd: int) -> None:
+        """Show members of a group the parameters that its leader shows, called ``fd``."""
+        self._shared.spread(broadcast, fd)
+
+    def _show(self, fd: int) -> None:
+        self.parameters_fd = fd
+        self._shared.show(fd)
 
     def loss_scale(self) -> float:
         return self._scale
@@ -124,7 +149,7 @@ class ServerPlane:
         reply, self._next = self._next, None
         if reply is None:
             reply = self._session.request(Ready())
-        self._shared.show(reply.parameters_fd)
+        self._show(reply.parameters_fd)
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
         self._pulled_bytes = self._pull_bytes
         if isinstance(reply, Ended):
@@ -149,8 +174,8 @@ class ServerPlane:
         began_s = self._training.clock_s()
         push = self._push(contribution)
         decided = self._way.push(push)
-        self._shared.show(decided.parameters_fd)
-        self._buffer.clear()
+        self._show(decided.parameters_fd)
+        self._gradients.clear()
         norm = self._own.decided(decided)
         self._compress.settle(decided.applied)
         self._next = decided.next
@@ -181,7 +206,7 @@ class ServerPlane:
         if self._next is not None:  # started already: the others count on a push for it
             self._next = None
             self._way.push(self._push(Contribution(weight=0.0, unit=self._plan.unit)))
-            self._buffer.clear()
+            self._gradients.clear()
 
     def latest(self) -> AbstractContextManager[None]:
         return self._shared.showing(self._session.request(Read()).parameters_fd)
@@ -234,7 +259,7 @@ class ServerPlane:
             self._session.close(reason)
             self._shared.release()
 
-    def _opening(self) -> Open:
+    def _opening(self, groups: Groups) -> Open:
         training, own = self._training, self._own
         gives_state = self._session.rank == 0 and not own.keeps_state
         return Open(
@@ -253,6 +278,7 @@ class ServerPlane:
             serving_s=training.serving_s,
             limit=None if own.clips else training.limit,
             compress="" if training.compress is None else str(training.compress),
+            groups=[list(group) for group in groups],
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
@@ -273,14 +299,13 @@ class ServerPlane:
         self._leases += reply.batches
 
     def _push(self, contribution: Contribution) -> Push:
-        self._gradients.complete(empty=contribution.weight == 0, fill_unused=self._joint)
-        bad = self._buffer.first_bad()
+        full = self._gradients.complete(empty=contribution.weight == 0, fill_unused=self._joint)
         push = Push(
             weight=contribution.weight,
             unit=contribution.unit,
-            used=self._buffer.used(),
-            bad="" if bad is None else self._training.trainables[bad].name,
-            norm=math.sqrt(self._buffer.gauged()),
+            used=full.used,
+            bad=full.bad,
+            norm=full.norm,
             stop=contribution.stop,
             total=contribution.total,
             groups=self._changed_groups(),

@@ -6,7 +6,7 @@ buffer may be read, and for how long, is said by messages; this module does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -47,6 +47,10 @@ class SharedParameters:
             yield
         finally:
             self.show(shown)
+
+    def spread(self, broadcast: Callable[[torch.Tensor], None], fd: int) -> None:
+        """Show what the leader of this worker's group shows: members see the same memory."""
+        self.show(fd)
 
     def release(self) -> None:
         """Move the parameters to ordinary memory, so that the model outlives the server."""

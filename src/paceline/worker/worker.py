@@ -64,6 +64,7 @@ class Worker:
     ``recipe``: ``"stable"`` lets stale gradients (``ssp``, ``async``) lose little: docs/recipes.md.
     ``compress``: ``"topk:0.01"``, ``"randomk:0.01"``, ``"powersgd:4"``, ``"int8"``, ``"sign"`` or an object
     of your own: what gradients are made of on their way (docs/compression.md).
+    ``group_size``: workers of a group under ``"hybrid:async"`` (default: those of a node; docs/hybrid.md).
     What the launcher's command line says about these overrides the script.
 
     At construction every rank takes rank 0's parameters and buffers; ranks other than 0 get random
@@ -89,6 +90,7 @@ class Worker:
         loss_scale: str | float | None = "auto",
         reduce_dtype: str | None = None,
         accumulate_dtype: str | None = None,
+        group_size: int | None = None,
     ) -> None:
         launch = current_launch()
         options = options_from(
@@ -97,7 +99,7 @@ class Worker:
                 "precision": precision, "clip_norm": clip_norm, "compress": compress,
                 "batch_norm": batch_norm, "recipe": recipe, "health": health, "runtime": runtime,
                 "loss_scale": loss_scale, "reduce_dtype": reduce_dtype,
-                "accumulate_dtype": accumulate_dtype,
+                "accumulate_dtype": accumulate_dtype, "group_size": group_size,
             },
             launch.overrides,
         )  # fmt: skip
