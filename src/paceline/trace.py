@@ -39,7 +39,10 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """What the run was made of, said once by each worker after construction."""
+    """What the run was made of, said once by each worker after construction.
+
+    ``groups``: ranks that are synchronous among themselves and push as one (hybrid), leader first.
+    """
 
     time_s: float
     strategy: str
@@ -53,6 +56,7 @@ class Setup:
     threads: int
     seed: int
     digest: str
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @lean

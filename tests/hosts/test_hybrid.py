@@ -8,12 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed.distributed_c10d as c10d
 
 from hosts.conftest import Places
 from paceline.errors import UsageError
@@ -35,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module", autouse=True)
 def gloo() -> None:
-    """Its first group opens descriptors that stay with the process."""
-    c10d.ProcessGroupGloo(torch.distributed.HashStore(), 0, 1, timedelta(seconds=5))
+    """torch's first store opens a pipe that stays with the process."""
+    torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 class Seen:

@@ -18,7 +18,7 @@ AGAIN_AFTER_S = 0.5
 PARTING_S = 2.0
 """How long host 0 stays after the run was stopped, so that the others hear why."""
 
-_GONE = ("left", "died", "evicted")
+_GONE = ("left", "died", "evicted", "followed")
 
 
 def meet(hosts: Hosts, *, workers: int, given_up: Callable[[], bool]) -> Observer | None:

@@ -195,7 +195,7 @@ class Supervisor:
     def _hopeless(self, worker: WorkerProcess) -> bool:
         """Given up by the server, and not about to end by itself."""
         loss = self._losses.get(worker.rank)
-        return loss == "evicted" or (loss == "halted" and worker.is_stopped())
+        return loss in ("evicted", "followed") or (loss == "halted" and worker.is_stopped())
 
     def _end_of(self, worker: WorkerProcess) -> WorkerEnd:
         assert worker.returncode is not None
@@ -251,8 +251,8 @@ class Supervisor:
         if notice.kind == "joined":
             self._joined.add(notice.rank)
             self._give_up_the_absent()
-        elif notice.kind == "evicted":
-            self._losses[notice.rank] = "evicted"
+        elif notice.kind in ("evicted", "followed"):
+            self._losses[notice.rank] = notice.kind
         elif notice.kind == "halted":
             self._losses.setdefault(notice.rank, "halted")
             self._expect_stop()

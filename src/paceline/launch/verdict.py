@@ -13,7 +13,7 @@ from typing import Literal
 from paceline.launch.bootstrap import EXIT_STOPPED, EXIT_TERMINATED
 
 Fate = Literal["finished", "raised", "killed", "stopped", "evicted", "ended"]
-Loss = Literal["evicted", "halted"]
+Loss = Literal["evicted", "halted", "followed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,8 @@ class WorkerEnd:
     """How a worker ended.
 
     ``returncode``: negative for a signal. ``loss``: the server had given the worker up for silence
-    (``"evicted"``: the others went on; ``"halted"``: they were stopped). ``ended_by_us``: it was
+    (``"evicted"``: the others went on; ``"halted"``: they were stopped), or for one lost of its group
+    (``"followed"``). ``ended_by_us``: it was
     still running when the launcher ended it. ``clock``: where the server last saw it, if it did.
     """
 
@@ -50,6 +51,8 @@ class WorkerEnd:
         at = "" if self.clock is None else f" at clock {self.clock}"
         if self.fate == "killed":
             return f"rank {self.rank} was killed by {_signal_name(self._signal)}{at}"
+        if self.fate == "evicted" and self.loss == "followed":
+            return f"rank {self.rank} left with its group{at}"
         if self.fate == "evicted":
             verb = "evicted" if self.loss == "evicted" else "given up"
             return f"rank {self.rank} fell silent and was {verb}{at}"

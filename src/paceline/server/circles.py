@@ -50,7 +50,7 @@ class Circles:
         lost = self._members.members[rank]
         others = [one for one in self._live(rank) if one is not lost]
         for other in others:
-            self._members.evict(other, f"{other} leaves with its group: {lost} {what}")
+            self._members.evict(other, f"{other} leaves with its group: {lost} {what}", "followed")
         return [other.rank for other in others if other.rank != self.leader_of(rank)]
 
     def silent(self, leader: int) -> list[int]:

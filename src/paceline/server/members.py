@@ -17,7 +17,7 @@ from paceline.transport import messages
 from paceline.transport.messages import Notice, Stop
 
 State = Literal["live", "dead", "evicted", "left", "ended"]
-NoticeKind = Literal["joined", "died", "evicted", "left", "halted", "diverged", "info"]
+NoticeKind = Literal["joined", "died", "evicted", "followed", "left", "halted", "diverged", "info"]
 PROGRESS_EVERY_S = 0.2
 
 
@@ -94,11 +94,12 @@ class Group:
                 self.stop(member, stop)
         self.note("halted", stop.rank, stop.text)
 
-    def evict(self, member: Member, text: str) -> None:
-        """Tell a worker that was silent for too long that it is a member no longer."""
+    def evict(self, member: Member, text: str, kind: NoticeKind = "evicted") -> None:
+        """Tell a worker that was silent for too long, or has lost one of its group ("followed"), that
+        it is a member no longer."""
         member.state = "evicted"
         self.stop(member, Stop(kind="evicted", rank=member.rank, text=text))
-        self.note("evicted", member.rank, text)
+        self.note(kind, member.rank, text)
 
     def note(self, kind: NoticeKind, rank: int, text: str) -> None:
         """A sentence for the user, to the trace and to whoever observes."""

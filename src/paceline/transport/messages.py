@@ -411,7 +411,7 @@ class CutTaken(Message, frozen=True, kw_only=True):
 class Notice(Message, frozen=True, kw_only=True):
     """To the observer (the launcher): a sentence for the user about ``rank`` (-1: the run)."""
 
-    kind: Literal["joined", "died", "evicted", "left", "halted", "diverged", "info"]
+    kind: Literal["joined", "died", "evicted", "followed", "left", "halted", "diverged", "info"]
     rank: int
     text: str
 

@@ -6,6 +6,7 @@ import torch
 
 from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.gradients.precision.plan import wide
+from paceline.policy.grouping import Groups
 from paceline.strategies import DiLoCo
 from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
@@ -13,6 +14,11 @@ from paceline.worker.buffers import parameter_digest
 from paceline.worker.norm_modes import accumulation_notice
 from paceline.worker.options import known_trouble
 from paceline.worker.parts import Parts
+
+_ONE_GROUP = (
+    "all workers are one group, synchronous inside, so this is sync with a server beside it. On one host "
+    "say how large groups are: --group-size 2, or group_size=2."
+)
 
 
 def announce(parts: Parts, *, batch: float, window: int, total: int | None) -> None:
@@ -31,8 +37,11 @@ def announce(parts: Parts, *, batch: float, window: int, total: int | None) -> N
         threads=torch.get_num_threads(),
         seed=parts.seed,
         digest=parameter_digest(parts.model),
+        groups=parts.groups,
     )
     parts.journal.say(start_line(parts, batch=batch, window=window))
+    if len(parts.groups) == 1:
+        parts.journal.note("notice", _ONE_GROUP)
     trouble = known_trouble(
         options.strategy, world_size=launch.world_size, optimizer=parts.optimizer,
         recipe=options.recipe,
@@ -64,6 +73,7 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
     said = [
         f"strategy {options.strategy} on {parts.plane.name}",
         f"{workers} x {window} x {batch:g} = {effective:g} samples (workers x accumulate x batch)",
+        *grouped(parts.groups),
         types_of(parts),
         f"threads of a worker: {torch.get_num_threads()}",
     ]
@@ -90,6 +100,14 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
 def outer_step(strategy: DiLoCo) -> str:
     """What DiLoCo does with the mean of the workers' ways, as text."""
     return f"outer SGD: lr {strategy.outer_lr:g}, Nesterov momentum {strategy.outer_momentum:g}"
+
+
+def grouped(groups: Groups) -> list[str]:
+    """Who pushes together, for the start line; nothing where everybody pushes alone."""
+    if not groups:
+        return []
+    named = " | ".join(",".join(map(str, group)) for group in groups)
+    return [f"{len(groups)} groups of ranks: {named}"]
 
 
 def types_of(parts: Parts) -> str:

@@ -179,10 +179,8 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
         parameter.grad = None  # a gradient from before is no part of the first window
-    plane = open_plane(
-        name, training, session, _circle(training.strategy, session, options),
-        collectives=not launch.virtual,
-    )  # fmt: skip
+    circle = _circle(training.strategy, session, options)
+    plane = open_plane(name, training, session, circle, collectives=not launch.virtual)
     plane.broadcast(untrained(training.model, training.parameters))
     norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
     agreement = Agreement(plane, rank=launch.rank)
@@ -208,6 +206,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         pace=pace,
         norms=norms,
         precision=training.precision,
+        groups=() if circle is None else circle.groups,
     )
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from paceline.gradients.precision.plan import PLAIN, Precision
 from paceline.launch.context import Launch
+from paceline.policy.grouping import Groups
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import NormsInMode
 from paceline.worker.emulation import Pace
@@ -25,7 +26,8 @@ from paceline.worker.scheduling import Schedules
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """``trained``: the optimizer's parameters; ``seed``: of the run, equal on all ranks."""
+    """``trained``: the optimizer's parameters; ``seed``: of the run, equal on all ranks. ``groups``: of
+    ranks that push as one, under a strategy that has any."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -45,3 +47,4 @@ class Parts:
     norms: NormsInMode = field(default_factory=NormsInMode)
     precision: Precision = PLAIN
     moments: Moments = field(default_factory=Moments)
+    groups: Groups = ()

@@ -1,0 +1,109 @@
+"""Two hosts of two workers at 1 Gb/s, hiccups on the second: hybrid against sync and flat async.
+
+Network namespaces joined by a bridge (token-bucket filters), all strategies one after another, several
+rounds. Throughput is loader batches of all workers a second of the slowest rank's pass; bytes are those
+that host 1's port moved for each batch computed there, as its interface counts them. Needs root, ip, tc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prediction.namespaces import Host, hosts, missing
+from scripts.hybrid import COMPUTE_S, EVERY, HICCUP_S, SIDE
+
+RATE_BITS_PER_S = 1e9
+SCRIPT = Path(__file__).parent / "scripts" / "hybrid.py"
+STRATEGIES = ("sync", "async", "hybrid:async")
+FASTER = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """``batches_per_s``: of all workers; ``bytes_per_batch``: over host 1's port."""
+
+    batches_per_s: float
+    bytes_per_batch: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit status: 0; 1 if a goal is missed; 3 where there can be no namespaces.",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=2, help="of all strategies [default: 2]")
+    parser.add_argument("--steps", type=int, default=40, help="windows a worker, on average")
+    args = parser.parse_args()
+    if reason := missing():
+        print(f"left out: {reason}")
+        return 3
+    print(
+        f"2 hosts x 2 workers, 1 Gb/s, {4 * SIDE**2 / 1e6:.1f} MB, {COMPUTE_S:g} s a step; host 1: "
+        f"{HICCUP_S:g} s more in each {EVERY}th"
+    )
+    seen: dict[str, list[Seen]] = {strategy: [] for strategy in STRATEGIES}
+    for number in range(args.rounds):
+        for strategy in STRATEGIES:
+            with hosts((RATE_BITS_PER_S,) * 2) as places:
+                one = measured(places, strategy, args.steps)
+            seen[strategy].append(one)
+            print(
+                f"round {number} {strategy:14} {one.batches_per_s:7.2f} batches/s "
+                f"{one.bytes_per_batch / 1e6:7.2f} MB a batch of host 1",
+                flush=True,
+            )
+    return summary(seen)
+
+
+def summary(seen: dict[str, list[Seen]]) -> int:
+    """The two goals, by medians of the rounds."""
+    speed = {s: statistics.median(one.batches_per_s for one in seen[s]) for s in STRATEGIES}
+    moved = {s: statistics.median(one.bytes_per_batch for one in seen[s]) for s in STRATEGIES}
+    gain = speed["hybrid:async"] / speed["sync"]
+    less = moved["hybrid:async"] / moved["async"]
+    met = gain >= FASTER and less <= 0.55
+    print(f"hybrid:async / sync, throughput: {gain:.2f} (goal >= {FASTER:g})")
+    print(f"hybrid:async / async, bytes between hosts a batch: {less:.3f} (goal: half)")
+    return 0 if met else 1
+
+
+def measured(places: Sequence[Host], strategy: str, steps: int) -> Seen:
+    """One run of both hosts."""
+    with tempfile.TemporaryDirectory(prefix="bench-hybrid-") as name:
+        directory = Path(name)
+        key = directory / "key"
+        subprocess.run([sys.executable, "-m", "paceline.cli", "key", str(key)], check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        launchers = [
+            subprocess.Popen(
+                place.command(
+                    sys.executable, "-m", "paceline.cli", "run", "--nnodes", "2", "--node-rank", str(number),
+                    "--master-addr", places[0].address, "--key", str(key), "--threads", "1", "-n", "2",
+                    "--strategy", strategy, "--out", str(directory / str(number)),
+                    str(SCRIPT), strategy, str(steps),
+                ),
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for number, place in enumerate(places)
+        ]  # fmt: skip
+        said = "".join(one.communicate(timeout=600)[0] for one in launchers)
+    rows = [tuple(map(float, row)) for row in re.findall(r"took (\d) (\d+) (\S+) (\d+)", said)]
+    if any(one.returncode for one in launchers) or len(rows) != 4:
+        raise RuntimeError(said[-3000:])
+    there = [row for row in rows if row[0] == 1]
+    return Seen(
+        batches_per_s=sum(row[1] for row in rows) / max(row[2] for row in rows),
+        bytes_per_batch=max(row[3] for row in there) / sum(row[1] for row in there),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
