@@ -1,105 +1,105 @@
 """A window's gradients of all members of a group, summed in the region that the leader pushes from.
 
-Each member's region is its own; while backward still runs they are added up, so that the leader's holds
-the sum when the window is complete. What is pushed, and what becomes of it, is the plane's business.
+Members share a host, so the leader adds up their regions where they lie: nothing is sent but votes. A
+region is its owner's until it has voted, and again once the leader has told what became of the window.
+What is pushed, and what becomes of it, is the plane's business.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from paceline.gradients.layout import FlatLayout
-from paceline.server.seats import BROKEN
+from paceline.gradients.norms import sum_of_squares
+from paceline.transport.collective import Group
 from paceline.transport.shared_memory import Region
 from paceline.worker.circle import Circle
 from paceline.worker.plane import BucketTimes, Contribution
-from paceline.worker.reducer import Reducer, Sums
-from paceline.worker.shared_gradients import Judged
-from paceline.worker.vote import Tally, Vote, ballot, ballot_size, tally
+from paceline.worker.shared_gradients import Judged, SharedGradients
+
+_WEIGHT, _BAD, _TOTAL, _STOP, _LEFT = range(5)
+"""What a member says of its window, each in a column; numbers that may be absent are one more than they
+are, and 0 if they are."""
+_COLUMNS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupWindow:
-    """What all members did in a window. ``weight``: of their samples, ``bad``: why the sum is nobody's
-    gradient, "" if it is one; ``left``: how many members take no more batches; ``total``: batches of
-    the pass, if a member has met the end of its stream."""
+    """What all members did in a window. ``weights``: of each one's samples; ``left``: how many take no
+    more batches; ``total``: batches of the pass, if a member has met the end of its stream.
+    ``wait_s``: how long this member waited for the others' votes."""
 
-    weight: float
-    bad: str
+    weights: tuple[float, ...]
     stop: bool
     left: int
     total: int | None
+    wait_s: float
+
+    @property
+    def weight(self) -> float:
+        """Of the whole group's window."""
+        return math.fsum(self.weights)
 
 
 class GroupGradients:
-    """Implements :class:`paceline.worker.shared_gradients.Gradients`. ``group``: adds up over
-    ``circle``'s members, all of whom call :meth:`add_up` once each window."""
+    """Implements :class:`paceline.worker.shared_gradients.Gradients` for a member of ``circle``, all of
+    whom make one, and then call :meth:`add_up` once each window. ``group``: joins them."""
 
     def __init__(
         self,
         parameters: Sequence[torch.nn.Parameter],
         layout: FlatLayout,
         *,
-        group: Sums,
+        group: Group,
         circle: Circle,
         clock_s: Callable[[], float],
     ) -> None:
-        self.region = Region.create(layout.total_bytes)
-        self.views = layout.views(self.region.memory)
+        self._own = SharedGradients(parameters, layout, tell=None, clock_s=clock_s)
+        self.region = self._own.region
+        self.views = self._own.views
         self._names = [slot.name for slot in layout.slots]
-        self._parameters = parameters
+        self._group = group
         self._circle = circle
-        self._reducer = Reducer(
-            group, layout, parameters,
-            ballot_size=_EXTRA + circle.size + ballot_size(circle.size, len(parameters)),
-            clock_s=clock_s, ballot_alone=True, gradients=self.region.memory,
-        )  # fmt: skip
-        self._buffer = self._reducer.buffer
+        self._clock_s = clock_s
         self._judged = self._nothing()
-        self._times: BucketTimes | None = None
+        self._members = self._see_members(layout.total_bytes)
 
     @property
     def vectors(self) -> Sequence[torch.Tensor]:
-        return self._buffer.vectors
-
-    @property
-    def group_bytes(self) -> int:
-        """What a member brings to each sum."""
-        return self._reducer.sent_bytes
+        return self._own.vectors
 
     def show_parameters(self) -> None:
-        for view, parameter in zip(self.views, self._parameters, strict=True):
-            view.copy_(parameter.detach())
+        self._own.show_parameters()
 
     def before_backward(self, *, last: bool) -> None:
-        self._reducer.before_backward(last=last)
+        self._own.before_backward(last=last)
 
     def add_up(self, contribution: Contribution, *, left: bool) -> GroupWindow:
-        """This member's part of the window is over: what all did, their sum in the region."""
-        if contribution.weight == 0:
-            self._buffer.discard()
-        broken = contribution.weight == 0 and self._buffer.ready > 0
-        self._buffer.flush(fill_unused=True)
-        circle = self._circle
-        vote = Vote(
-            weight=contribution.weight, batches=0, bad=self._buffer.first_bad(),
-            stop=contribution.stop, used=self._buffer.used(), broken=broken,
-        )  # fmt: skip
-        numbers = ballot(vote, rank=circle.place, world_size=circle.size)
-        self._reducer.send([float(left), *self._totals(contribution.total), *numbers])
-        reduced = self._reducer.finish()
-        self._times = reduced.times
-        totals = [round(one) - 1 for one in reduced.ballots[_EXTRA : _EXTRA + circle.size] if one]
-        counted = tally(reduced.ballots[_EXTRA + circle.size :], world_size=circle.size)
-        bad = self._blame(counted, reduced.norm)
-        self._judged = Judged(used=bytes(counted.used), bad=bad, norm=reduced.norm)
+        """This member's part of the window is over: what all did. The leader has their sum then."""
+        judged = self._own.complete(empty=contribution.weight == 0, fill_unused=True)
+        size = self._circle.size
+        votes = torch.zeros(size * _COLUMNS + len(self._names), dtype=torch.float64)
+        table, used = votes[: size * _COLUMNS].view(size, _COLUMNS), votes[size * _COLUMNS :]
+        table[self._circle.place] = torch.tensor(self._vote(contribution, judged, left=left))
+        used.copy_(torch.tensor(list(judged.used)))
+        began_s = self._clock_s()
+        self._group.finish(self._group.start_sum(votes))
+        wait_s = self._clock_s() - began_s
+        if self._circle.leads:
+            norm = self._sum([place for place in range(size) if table[place, _WEIGHT] > 0])
+            self._judged = Judged(
+                used=bytes(count > 0 for count in used.tolist()),
+                bad=self._blame(table[:, _BAD].tolist(), norm), norm=norm,
+            )  # fmt: skip
+        totals = [round(one) - 1 for one in table[:, _TOTAL].tolist() if one]
         return GroupWindow(
-            weight=counted.weight, bad=bad, stop=counted.stop, left=round(reduced.ballots[0]),
-            total=min(totals, default=None),
+            weights=tuple(table[:, _WEIGHT].tolist()), stop=bool(table[:, _STOP].any()),
+            left=round(float(table[:, _LEFT].sum())), total=min(totals, default=None), wait_s=wait_s,
         )  # fmt: skip
 
     def complete(self, *, empty: bool, fill_unused: bool) -> Judged:
@@ -107,36 +107,61 @@ class GroupGradients:
         return self._nothing() if empty else self._judged
 
     def clear(self) -> None:
-        self._buffer.clear()
+        self._own.clear()
 
     def times(self) -> BucketTimes | None:
-        return self._times
+        return self._own.times()
 
     def close(self) -> None:
-        self._buffer.close()
-        self.region.close()
+        self._own.close()
+        self._members.clear()
+
+    def _see_members(self, size_bytes: int) -> list[list[torch.Tensor]]:
+        """Each member's buckets, where they lie; the leader alone looks at others'."""
+        circle = self._circle
+        where = torch.zeros(circle.size, 2, dtype=torch.float64)
+        where[circle.place] = torch.tensor([os.getpid(), self.region.fd])
+        self._group.finish(self._group.start_sum(where.view(-1)))
+        if not circle.leads:
+            return []
+        members = [list(self.vectors)]
+        for pid, fd in where[1:].tolist():
+            region = Region.open(int(pid), int(fd), size_bytes)
+            members.append(self._cut(region.memory))
+            region.close()
+        return members
+
+    def _cut(self, memory: torch.Tensor) -> list[torch.Tensor]:
+        buckets = self._own.buffer.buckets
+        return [memory[one.start_bytes : one.stop_bytes].view(one.dtype) for one in buckets]
+
+    def _vote(self, contribution: Contribution, judged: Judged, *, left: bool) -> list[float]:
+        bad = 1 + self._names.index(judged.bad) if judged.bad else 0
+        total = 0 if contribution.total is None else 1 + contribution.total
+        return list(map(float, (contribution.weight, bad, total, contribution.stop, left)))
+
+    def _sum(self, places: Sequence[int]) -> float:
+        """Add up the gradients of the members at ``places`` in the leader's region, bucket by bucket; the
+        norm of the sum, inf if its square is too large. Who has computed nothing has anything there."""
+        squares = 0.0
+        for own, *others in zip(*self._members, strict=True):
+            parts = [(own, *others)[place] for place in places]
+            if parts and parts[0] is not own:
+                own.copy_(parts[0])
+            for part in parts[1:]:
+                own.add_(part)
+            squares += sum_of_squares(own) if parts else 0.0
+        return math.sqrt(squares) if math.isfinite(squares) else math.inf
+
+    def _blame(self, bad: Sequence[float], norm: float) -> str:
+        for place, parameter in enumerate(bad):
+            if parameter:
+                return f"{self._names[round(parameter) - 1]} (rank {self._circle.ranks[place]})"
+        if math.isfinite(norm):
+            return ""
+        views = zip(self._names, self.views, strict=True)
+        over = (name for name, view in views if not bool(torch.isfinite(view).all()))
+        return next((f"{name} (the group's sum overflowed)" for name in over), "")
 
     def _nothing(self) -> Judged:
         return Judged(used=bytes(len(self._names)), bad="", norm=0.0)
-
-    def _totals(self, total: int | None) -> list[float]:
-        """In this member's slot, one more than ``total``; 0 as long as it is unknown."""
-        slots = [0.0] * self._circle.size
-        slots[self._circle.place] = 0.0 if total is None else float(total + 1)
-        return slots
-
-    def _blame(self, counted: Tally, norm: float) -> str:
-        if counted.broken:
-            return BROKEN
-        if counted.bad:
-            place, parameter = counted.bad[0]
-            return f"{self._names[parameter]} (rank {self._circle.ranks[place]})"
-        if not math.isfinite(norm):
-            views = zip(self._names, self.views, strict=True)
-            over = (name for name, view in views if not bool(torch.isfinite(view).all()))
-            return next((f"{name} (the group's sum overflowed)" for name in over), "")
-        return ""
-
-
-_EXTRA = 1
-"""Numbers of a ballot before the totals: who has left."""

@@ -1,6 +1,6 @@
 """Groups of workers that are synchronous inside, each of which is one worker to the server.
 
-Inside a window the members' gradients are added up in the leader's region, which pushes the sum; what
+At a window's end the members' gradients are added up in the leader's region, which pushes the sum; what
 the server answers the leader tells the members, parameters included where they do not see the
 server's memory. Nothing is decided here: which batches a window of the group covers is the policy's
 word, and they go to the members in turn.
@@ -190,17 +190,18 @@ class HybridPlane:
             assert heard is not None, "a push without an outcome"
             outcome = replace(heard, sent_bytes=0, received_bytes=0)
         self._gradients.clear()
+        wait_s = together.wait_s + outcome.wait_s
         spent_s = self._clock_s() - began_s
         return replace(
-            outcome, exchange_s=max(0.0, spent_s - outcome.wait_s), buckets=self._gradients.times()
-        )
+            outcome, wait_s=wait_s, exchange_s=max(0.0, spent_s - wait_s),
+            buckets=self._gradients.times(),
+        )  # fmt: skip
 
     def _push(self, plan: PassPlan, together: GroupWindow) -> Outcome:
         unit = self._unit(plan) / self._scale
         outcome = self._outer.exchange(
             Contribution(
-                weight=together.weight or bool(together.bad) * unit, unit=unit,
-                stop=together.stop, total=together.total,
+                weight=together.weight, unit=unit, stop=together.stop, total=together.total,
             )
         )  # fmt: skip
         self._leave_if(together.left)

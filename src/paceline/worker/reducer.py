@@ -58,8 +58,7 @@ class Reducer:
 
     Every rank calls :meth:`send`, then :meth:`finish`, once each window. ``parcel_bytes`` must be
     equal on all; ``ballot_size`` in numbers; ``clock_s``: monotonic.
-    ``ballot_alone``: no gradients beside it, as these are rounded on their way, or lie elsewhere:
-    in the memory ``gradients``.
+    ``ballot_alone``: no gradients beside it, as these are rounded on their way.
     """
 
     def __init__(
@@ -72,7 +71,6 @@ class Reducer:
         clock_s: Callable[[], float],
         parcel_bytes: int = PARCEL_BYTES,
         ballot_alone: bool = False,
-        gradients: torch.Tensor | None = None,
     ) -> None:
         self._group = group
         self._clock_s = clock_s
@@ -80,10 +78,8 @@ class Reducer:
         carries = parcels[-1].dtype in CARRIERS and not ballot_alone
         kind = parcels[-1].dtype if carries else torch.float64
         head_bytes = _aligned(ballot_size * kind.itemsize)
-        assert gradients is None or ballot_alone
-        beside_bytes = layout.total_bytes if gradients is None else 0
-        memory = aligned_zeros(head_bytes + beside_bytes, group.device)
-        gradients = memory[head_bytes:] if gradients is None else gradients
+        memory = aligned_zeros(head_bytes + layout.total_bytes, group.device)
+        gradients = memory[head_bytes:]
         self.buffer = GradientBuffer(
             layout,
             gradients,
