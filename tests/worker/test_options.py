@@ -14,22 +14,12 @@ from paceline.worker.options import Options, Runtime, check_pairings, known_trou
 DEFAULTS: dict[str, Any] = {
     "strategy": "sync", "accumulate": 1, "global_batch": None, "precision": "fp32",
     "clip_norm": None, "compress": None, "batch_norm": None, "recipe": "plain", "health": False,
-    "runtime": Runtime(),
+    "runtime": Runtime(), "group_size": None,
 }  # fmt: skip
 
 
 def options(overrides: dict[str, Any] | None = None, **keywords: Any) -> Options:
     return options_from({**DEFAULTS, **keywords}, overrides or {})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("strategy", "hybrid:async")],
-)
-def test_what_is_planned_says_so(name: str, value: Any) -> None:
-    with pytest.raises(UsageError, match="planned") as caught:
-        options(**{name: value})
-    assert name in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.diagnose.measured import Floats, Measured
 from paceline.simulate.recurrence import bounded, with_backups
-from paceline.strategies import SSP, Backup, Strategy
+from paceline.strategies import SSP, Backup, Strategy, outer_of
 
 SHORTEST_S = 1e-9
 
@@ -25,6 +25,7 @@ def pace_s(strategy: Strategy, own_s: Floats, transfer_s: Floats | float = 0.0) 
 
     ``own_s[k, i]``: what window k of worker i takes; ``transfer_s``: moving it, the same shape or one.
     """
+    strategy = outer_of(strategy)
     window_s = own_s + transfer_s
     windows: int = window_s.shape[0]
     workers: int = window_s.shape[1]

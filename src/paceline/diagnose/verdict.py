@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from paceline.compare.units import share
 from paceline.diagnose.exchange import about_exchange, about_server, whose_time
 from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
 from paceline.diagnose.generations import last_generation
+from paceline.diagnose.grouped import Compare, about_groups, in_groups
 from paceline.diagnose.loss import about_loss
 from paceline.diagnose.measured import Measured, measured
 from paceline.diagnose.origin import with_origin
@@ -43,7 +45,8 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     most = max(len(rank.steps) for rank in run.ranks)
     thin = thin_evidence(found, world_size=run.setup.world_size, most=most)
     server = [] if thin else about_server(run, found)
-    findings = [] if thin else compared(found, exchange=not server, whose=whose_time(run))
+    compare = partial(compared, exchange=not server, whose=whose_time(run))
+    findings = [] if thin else _compared(run, found, compare)
     findings = with_clocks(run, findings)
     findings += [*server, *about_threads(run), *about_loss(run)]
     starved = [] if thin else about_processor(run, found)
@@ -51,6 +54,8 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     findings, starved = (findings, starved) if findings else (starved, [])
     findings = with_origin(run, findings)
     diagnosis = concluded(str(run.directory), found, findings, thin, questions)
+    if in_groups(run):
+        diagnosis = replace(diagnosis, what_if=())  # nobody has worked them out for groups
     remarks = [run.missing] if run.missing else []
     remarks += [one.sentence for one in starved]
     remarks += [_LAST.format(made=workers_made)] if workers_made > 1 else []
@@ -70,6 +75,12 @@ def compared(
     about = about_workers(found, suspects(found))
     about += about_exchange(found, whose) if exchange else []
     return about or about_rounds(found)
+
+
+def _compared(run: Run, found: Measured, compare: Compare) -> list[Finding]:
+    if not in_groups(run):
+        return compare(found)
+    return about_groups(run, compare, lambda one: one.windows >= MIN_OWN_WINDOWS)
 
 
 def concluded(

@@ -18,7 +18,7 @@ from paceline.simulate.driver import Costs, Work, no_costs, simulate
 from paceline.simulate.network import over_network
 from paceline.simulate.recurrence import Times, bounded, in_rounds, with_backups
 from paceline.simulate.windows import Wholes, Windows
-from paceline.strategies import SSP, Backup, Strategy, Sync, drifts, is_joint, windows_apart
+from paceline.strategies import SSP, Backup, Hybrid, Strategy, Sync, drifts, is_joint, windows_apart
 
 MARGIN_STEPS = 64
 SHORTEST_S = 1e-9
@@ -110,7 +110,12 @@ class Prediction:
 
 
 def check_pairing(strategy: Strategy, workers: int) -> None:
-    """Raises UsageError for a strategy that so many workers cannot run."""
+    """Raises UsageError for a strategy that so many workers cannot run, or nobody can simulate."""
+    if isinstance(strategy, Hybrid):
+        raise UsageError(
+            f"strategies={str(strategy)!r}: the simulation knows no groups yet. Name {strategy.outer}, with "
+            "a worker for each group."
+        )
     if isinstance(strategy, Backup) and strategy.spares >= workers:
         raise UsageError(
             f"{strategy} and {workers} workers cannot work together: an update needs at least one "
