@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prediction.namespaces import Host, hosts, missing
-from scripts.hybrid import COMPUTE_S, EVERY, HICCUP_S, SIDE
+from scripts.hybrid import EVERY, HICCUP_S, SIZE_BYTES
 
 RATE_BITS_PER_S = 1e9
 SCRIPT = Path(__file__).parent / "scripts" / "hybrid.py"
@@ -40,14 +40,14 @@ def main() -> int:
         epilog="exit status: 0; 1 if a goal is missed; 3 where there can be no namespaces.",
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=2, help="of all strategies [default: 2]")
-    parser.add_argument("--steps", type=int, default=40, help="windows a worker, on average")
+    parser.add_argument("--steps", type=int, default=24, help="windows a worker, on average")
     args = parser.parse_args()
     if reason := missing():
         print(f"left out: {reason}")
         return 3
     print(
-        f"2 hosts x 2 workers, 1 Gb/s, {4 * SIDE**2 / 1e6:.1f} MB, {COMPUTE_S:g} s a step; host 1: "
-        f"{HICCUP_S:g} s more in each {EVERY}th"
+        f"2 hosts x 2 workers, 1 Gb/s, {SIZE_BYTES / 1e6:.0f} MB; host 1: {HICCUP_S:g} s more in each "
+        f"{EVERY}th window"
     )
     seen: dict[str, list[Seen]] = {strategy: [] for strategy in STRATEGIES}
     for number in range(args.rounds):

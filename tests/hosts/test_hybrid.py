@@ -78,12 +78,13 @@ def trained(launch: Launch, seen: Seen, strategy: str, size: int | None, **cell:
 def one_pass(
     plane: Plane, model: torch.nn.Module, seen: Seen, rank: int, number: int, *, total: int,
     window: int = 1, known: bool = True, spoiled: Sequence[tuple[int, int]] = (),
-    leaves: Sequence[int] = (), **_: Any,
+    leaves: Sequence[int] = (), split: bool = True, **_: Any,
 ) -> None:  # fmt: skip
+    total += 0 if split else rank
     plane.open_pass(
         PassPlan(
             pass_id=number, total=total if known else None, window=window, depth=2 * window,
-            weight=UNIT * window, unit=UNIT,
+            weight=UNIT * window, unit=UNIT, split=split,
         )
     )  # fmt: skip
     while (granted := plane.next_window()) is not None:
@@ -196,6 +197,18 @@ def test_two_groups_share_out_every_batch_once(
     ends = [seen.parameters for seen in everyone]
     assert all(torch.equal(end[name], ends[0][name]) for end in ends for name in end)
     assert {seen.progress for seen in everyone} == {82}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_members_may_run_out_of_their_own_data_at_different_times(
+    places: Places, known: bool
+) -> None:
+    everyone = run(launches(places, 4), "hybrid:async", 2, total=5, known=known, split=False)
+    assert [seen.batches for seen in everyone] == [list(range(5 + rank)) for rank in range(4)]
+    assert all(
+        torch.equal(seen.parameters["first.weight"], everyone[0].parameters["first.weight"])
+        for seen in everyone
+    )
 
 
 def test_groups_of_one_are_the_outer_strategy(places: Places) -> None:

@@ -15,8 +15,9 @@ SCRIPT = Path(__file__).parent / "scenarios.py"
 SETTINGS = [("sync:server", 2), ("sync:allreduce", 2), ("async", 3)]
 FULL = [
     ("ssp:1", 2), ("sync:allreduce", 3), ("sync:server", 3), ("backup:1", 3),
-    ("local:2", 2), ("diloco:3", 3),
+    ("local:2", 2), ("diloco:3", 3), ("hybrid:async", 4),
 ]  # fmt: skip
+GROUP_SIZE = 2
 JOINT = ("sync:server", "sync:allreduce", "backup:1")
 
 Results = dict[str, list[dict[str, Any]]]
@@ -34,7 +35,8 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """All scenarios, played once for one strategy: (strategy, workers, results by name)."""
     strategy, workers = request.param
     out = tmp_path_factory.mktemp("loop")
-    run = run_script(SCRIPT, [str(out), strategy], workers=workers)
+    groups = {"group_size": GROUP_SIZE} if strategy.startswith("hybrid") else {}
+    run = run_script(SCRIPT, [str(out), strategy], workers=workers, timeout_s=400, **groups)
     results = {
         name: [json.loads(path.read_text()) for path in sorted(out.glob(f"{name}-rank*.json"))]
         for name in NAMES

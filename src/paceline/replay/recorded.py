@@ -151,6 +151,10 @@ def _check_whole(directory: Path, run: Run) -> None:
         raise UsageError(f"{run.missing} Without its command line it cannot be run again.")
     server = directory / SERVER_FILE
     joined = {one.rank for one in records_of(server, "join")} or set(range(run.setup.world_size))
+    if run.setup.groups:
+        raise UsageError(
+            f"{directory}: trained in groups ({run.setup.strategy}), which cannot be replayed yet."
+        )
     ranks = sorted(joined - {one.rank for one in run.ranks})
     missing = [f"rank-{rank}.jsonl" for rank in ranks]
     if run.setup.world_size > 1 and run.setup.topology == "server" and not server.is_file():

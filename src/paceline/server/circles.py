@@ -7,8 +7,10 @@ when one is. Knows no tensors and no policy. Where nobody shares pushes each wor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from paceline.errors import UsageError
+from paceline.events import Halt, Order
 from paceline.server.members import Group, Member
 
 
@@ -26,6 +28,7 @@ class Circles:
         self._members = members
         self._clock_s = clock_s
         self._heard: set[int] = set()
+        self._lost: dict[int, int] = {}
 
     @property
     def leaders(self) -> list[int]:
@@ -48,6 +51,7 @@ class Circles:
         """``rank`` is lost (``what``: it died): the others of its group are told to stop. Their ranks,
         without the leader's."""
         lost = self._members.members[rank]
+        self._lost.setdefault(self.leader_of(rank), rank)
         others = [one for one in self._live(rank) if one is not lost]
         for other in others:
             self._members.evict(other, f"{other} leaves with its group: {lost} {what}", "followed")
@@ -66,6 +70,14 @@ class Circles:
         self._members.evict(lost, f"{lost} {what} and is evicted")
         gone = [lost.rank, *self.follow(lost.rank, what)]
         return [rank for rank in gone if rank != leader]
+
+    def named(self, order: Order) -> Order:
+        """``order``, where it halts the run because of a group: because of the member that was lost."""
+        rank = self._lost.get(order.rank) if isinstance(order, Halt) else None
+        if rank is None or not isinstance(order, Halt):
+            return order
+        reason = order.reason.replace(f"rank {order.rank} ", f"rank {rank} ")
+        return replace(order, rank=rank, reason=reason)
 
     def _live(self, rank: int) -> list[Member]:
         members = self._members.members

@@ -343,7 +343,7 @@ class ServerPlane:
             if isinstance(order, events.Release):
                 self._vacate(self._circles.silent(order.rank))
         self._turns.ordered(decided)
-        self._deeds.carry_out(orders)
+        self._deeds.carry_out([self._circles.named(order) for order in orders])
 
     def wake(self) -> None:
         """A time came that the policy had asked for."""

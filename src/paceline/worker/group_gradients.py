@@ -31,13 +31,13 @@ _COLUMNS = 5
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupWindow:
     """What all members did in a window. ``weights``: of each one's samples; ``left``: how many take no
-    more batches; ``total``: batches of the pass, if a member has met the end of its stream.
+    more batches; ``totals``: batches of the pass, by what each one knows of its end.
     ``wait_s``: how long this member waited for the others' votes."""
 
     weights: tuple[float, ...]
     stop: bool
     left: int
-    total: int | None
+    totals: tuple[int | None, ...]
     wait_s: float
 
     @property
@@ -96,10 +96,10 @@ class GroupGradients:
                 used=bytes(count > 0 for count in used.tolist()),
                 bad=self._blame(table[:, _BAD].tolist(), norm), norm=norm,
             )  # fmt: skip
-        totals = [round(one) - 1 for one in table[:, _TOTAL].tolist() if one]
+        totals = tuple(round(one) - 1 if one else None for one in table[:, _TOTAL].tolist())
         return GroupWindow(
             weights=tuple(table[:, _WEIGHT].tolist()), stop=bool(table[:, _STOP].any()),
-            left=round(float(table[:, _LEFT].sum())), total=min(totals, default=None), wait_s=wait_s,
+            left=round(float(table[:, _LEFT].sum())), totals=totals, wait_s=wait_s,
         )  # fmt: skip
 
     def complete(self, *, empty: bool, fill_unused: bool) -> Judged:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import msgspec
 import torch
 
-from paceline.errors import UsageError
 from paceline.gradients.layout import FlatLayout
 from paceline.strategies import outer_of
 from paceline.worker.circle import Circle, Voice, join
@@ -24,7 +23,7 @@ from paceline.worker.group_gradients import GroupGradients, GroupWindow
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.server_plane import ServerPlane
 from paceline.worker.session import Session
-from paceline.worker.shares import Shares
+from paceline.worker.shares import OwnShares, SharedOut, Shares
 from paceline.worker.training import Training
 
 
@@ -52,12 +51,15 @@ class HybridPlane:
         self._circle = circle
         self._group = join(circle, session)
         self._voice = Voice(self._group)
+        warm_up = replace(training.warm_up, workers=len(circle.groups))
         self._outer = ServerPlane(
-            session, replace(training, strategy=outer_of(training.strategy)),
+            session,
+            replace(training, strategy=outer_of(training.strategy), warm_up=warm_up),
             groups=circle.groups, make_gradients=self._make_gradients,
         )  # fmt: skip
         self.together = self._outer.together
-        self._shares = Shares(size=circle.size, place=circle.place)
+        self._shares: Shares = SharedOut(size=circle.size, place=circle.place)
+        self._total: int | None = None
         self._plan: PassPlan | None = None
         self._position = self._outer.position()
         self._scale = training.precision.scale.value
@@ -80,21 +82,21 @@ class HybridPlane:
         return self._scale
 
     def open_pass(self, plan: PassPlan) -> None:
-        if not plan.split:
-            raise UsageError(
-                "hybrid and split=False cannot work together: the members of a group share its "
-                "batches. Leave split out, or use strategy='async'."
-            )
-        size = self._circle.size
+        size, place = self._circle.size, self._circle.place
         self._plan = plan
         self._left = self._gone = False
         self._next = None
-        self._shares = Shares(size=size, place=self._circle.place)
+        self._total = None if plan.split else plan.total
+        self._shares = (
+            SharedOut(size=size, place=place)
+            if plan.split
+            else OwnShares(size=size, place=place, count=plan.total)
+        )
         if self._circle.leads:
             self._outer.open_pass(
                 replace(
                     plan, window=plan.window * size, depth=plan.depth * size,
-                    weight=plan.weight * size,
+                    weight=plan.weight * size, total=plan.total if plan.split else None,
                 )
             )  # fmt: skip
 
@@ -182,7 +184,10 @@ class HybridPlane:
     def _round(self, plan: PassPlan, contribution: Contribution) -> Outcome:
         """One window of all members: add up; the leader pushes, and tells what became of it."""
         began_s = self._clock_s()
-        together = self._gradients.add_up(contribution, left=self._left)
+        if contribution.total is not None:
+            self._total = contribution.total
+        known = replace(contribution, total=self._total)
+        together = self._gradients.add_up(known, left=self._left)
         if self._circle.leads:
             outcome = self._push(plan, together)
         else:
@@ -201,9 +206,12 @@ class HybridPlane:
         unit = self._unit(plan) / self._scale
         outcome = self._outer.exchange(
             Contribution(
-                weight=together.weight, unit=unit, stop=together.stop, total=together.total,
+                weight=together.weight,
+                unit=unit,
+                stop=together.stop,
+                total=self._shares.total(together.totals),
             )
-        )  # fmt: skip
+        )
         self._leave_if(together.left)
         window = self._outer.next_window() if self._outer.has_next else None
         self._tell(outcome, window)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paceline.compression import Compression, Int8, Method, Sign, TopK, at
+from paceline.errors import UsageError
 from paceline.payloads import Parameters, push_bytes
 from paceline.simulate.network import Network, Packing
-from paceline.strategies import Strategy, Sync, drifts
+from paceline.strategies import Hybrid, Strategy, Sync, drifts
 
 WaySeconds = Callable[[int], float]
 """How long a way takes in the worker's window number 0, 1, ..."""
@@ -50,6 +51,11 @@ def ways_of(
     of the gradients of ``parameters``."""
     if network is None or workers == 1:
         return Ways()
+    if isinstance(strategy, Hybrid):
+        raise UsageError(
+            f"{strategy} and an emulated network cannot work together: what crosses it is a group's, and that "
+            f"is not built. Leave [network] and [[links]] out, or use {strategy.outer}."
+        )
     at = _compressed(network, compression, parameters)
     if drifts(strategy):  # parameters, which nothing compresses
         return Ways(push_s=lambda number: network.all_reduce_s(workers=workers, number=number))
