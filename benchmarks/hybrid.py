@@ -17,8 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from prediction.namespaces import Host, hosts, missing
 from scripts.hybrid import EVERY, HICCUP_S, SIZE_BYTES
+
+from paceline.report.svg import LINE_COLOURS
 
 RATE_BITS_PER_S = 1e9
 SCRIPT = Path(__file__).parent / "scripts" / "hybrid.py"
@@ -41,6 +44,7 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, default=2, help="of all strategies [default: 2]")
     parser.add_argument("--steps", type=int, default=24, help="windows a worker, on average")
+    parser.add_argument("--picture", type=Path, help="draw what was seen as an SVG")
     args = parser.parse_args()
     if reason := missing():
         print(f"left out: {reason}")
@@ -60,13 +64,31 @@ def main() -> int:
                 f"{one.bytes_per_batch / 1e6:7.2f} MB a batch of host 1",
                 flush=True,
             )
-    return summary(seen)
-
-
-def summary(seen: dict[str, list[Seen]]) -> int:
-    """The two goals, by medians of the rounds."""
     speed = {s: statistics.median(one.batches_per_s for one in seen[s]) for s in STRATEGIES}
     moved = {s: statistics.median(one.bytes_per_batch for one in seen[s]) for s in STRATEGIES}
+    if args.picture is not None:
+        draw(speed, moved, args.picture)
+    return summary(speed, moved)
+
+
+def draw(speed: dict[str, float], moved: dict[str, float], path: Path) -> None:
+    """Both figures of each strategy as bars."""
+    figure = Figure(figsize=(8, 2.4), layout="constrained")
+    shown = (
+        ("batches/s, all workers", speed),
+        ("MB between hosts a batch", {name: one / 1e6 for name, one in moved.items()}),
+    )
+    for axes, (title, values) in zip(figure.subplots(1, 2, sharey=True), shown, strict=True):
+        bars = axes.barh(list(values), list(values.values()), color=LINE_COLOURS[0])
+        axes.bar_label(bars, fmt="%.3g", padding=3)
+        axes.margins(x=0.15)
+        axes.set_title(title, fontsize=10)
+    axes.invert_yaxis()
+    figure.savefig(path)
+
+
+def summary(speed: dict[str, float], moved: dict[str, float]) -> int:
+    """The two goals, by medians of the rounds."""
     gain = speed["hybrid:async"] / speed["sync"]
     less = moved["hybrid:async"] / moved["async"]
     met = gain >= FASTER and less <= 0.55

@@ -119,15 +119,16 @@ def break_on_one_rank_lets_the_others_go_on(strategy: str) -> Result:
 @scenario
 def an_iteration_without_step_counts_as_weight_zero(strategy: str) -> Result:
     model = net()
-    steps = 0
+    steps = handed = 0
     with paceline.Worker(model, sgd(model), strategy=strategy) as worker:
         for number, (inputs, targets) in enumerate(unhurried(worker.batches(data()))):
+            handed += 1
             if worker.rank == 1 and number == 1:
                 continue
             worker.step(nn.functional.cross_entropy(worker(inputs), targets))
             steps += 1
         end = digest(model)
-    return {"steps": steps, "end": end, "version": worker.version}
+    return {"steps": steps, "handed": handed, "end": end, "version": worker.version}
 
 
 @scenario

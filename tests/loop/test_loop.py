@@ -95,7 +95,9 @@ def test_break_on_one_rank_lets_the_others_go_on(played: Any) -> None:
 def test_an_iteration_without_step_counts_as_weight_zero(played: Any) -> None:
     strategy, workers, results = played
     by_rank = results["an_iteration_without_step_counts_as_weight_zero"]
-    if strategy != "backup:1":
+    if strategy.startswith("hybrid"):  # the other group may leave rank 1 one batch of twelve
+        assert sum(r["steps"] for r in by_rank) == 12 - (by_rank[1]["handed"] > 1)
+    elif strategy != "backup:1":
         assert sum(r["steps"] for r in by_rank) == 11
     if dealt(strategy):
         assert by_rank[0]["version"] == 12 // workers
@@ -203,6 +205,7 @@ def test_a_learning_rate_of_zero_reaches_the_optimizer(played: Any) -> None:
 def test_the_optimizers_state_is_there_after_the_loop(played: Any) -> None:
     strategy, workers, results = played
     updates = 12 // workers if dealt(strategy) else 12
+    updates = 12 // GROUP_SIZE if strategy.startswith("hybrid") else updates
     for result in results["the_optimizers_state_is_there_after_the_loop"]:
         assert result["inside"][0] == 4
         if strategy != "backup:1":
@@ -244,7 +247,10 @@ def test_one_non_finite_loss_is_skipped_and_training_goes_on(played: Any) -> Non
     if strategy in JOINT and strategy != "backup:1":
         assert all(len(reasons) == 1 for reasons in skipped), "all skip together"
     elif strategy != "backup:1":
-        assert [len(reasons) for reasons in skipped] == [int(i == 1) for i in range(len(skipped))]
+        with_rank_1 = (0, 1) if strategy.startswith("hybrid") else (1,)  # its group's push
+        assert [len(reasons) for reasons in skipped] == [
+            int(i in with_rank_1) for i in range(len(skipped))
+        ]
     named = [reason for reasons in skipped for reason in reasons]
     if strategy != "backup:1":
         assert all("rank 1" in reason and "0.weight" in reason for reason in named), named
