@@ -197,7 +197,7 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     )
 
 
-def outer_of(strategy: Strategy) -> Sync | Backup | SSP:
+def outer_of(strategy: Strategy) -> Sync | Backup | SSP | Local | DiLoCo:
     """What those who push to the server run: the groups of a hybrid, else the workers."""
     return strategy.outer if isinstance(strategy, Hybrid) else strategy
 

@@ -38,7 +38,9 @@ Exit codes:
 )
 @click.option("-n", "--workers", type=int, help="Worker processes. [default: 1, or the cluster's]")
 @click.option(
-    "--strategy", metavar="WORD", help="sync, async, ssp:3, backup:1, hybrid:async, local:8, diloco:50, ..."
+    "--strategy",
+    metavar="WORD",
+    help="sync, async, ssp:3, backup:1, hybrid:async, local:8, diloco:50, ...",
 )
 @click.option("--accumulate", type=click.IntRange(1), help="Micro-batches that make one update.")
 @click.option(

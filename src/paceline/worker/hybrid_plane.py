@@ -44,6 +44,8 @@ class HybridPlane:
     """The plane of a worker that shares its pushes with others of its ``circle``."""
 
     name = "hybrid"
+    settled = True
+    account = None
 
     def __init__(self, session: Session, training: Training, circle: Circle) -> None:
         self._session = session

@@ -34,9 +34,16 @@ def refuse(name: PlaneName, training: Training) -> None:
             training, "on the server plane gradients cross no wire, or (between hosts) as they are"
         )
         _refuse_own_codec(training)
+    if name == "hybrid":
+        _refuse_compression(
+            training, "what a group pushes is not compressed yet", "Leave compress out"
+        )
     if name == "replicas":
         _refuse_narrow_wire(training, "no gradients cross the wire, but parameters")
-        _refuse_compression(training)
+        _refuse_compression(
+            training, "no gradients travel that could be compressed, but parameters, now and then",
+            "Leave compress out, or meet less often: a larger H",
+        )  # fmt: skip
     if training.compress is not None and training.precision.reduce is not None:
         raise UsageError(
             f"compress={str(training.compress)!r} and reduce_dtype cannot work together: both say what "
@@ -45,7 +52,16 @@ def refuse(name: PlaneName, training: Training) -> None:
 
 
 def open_plane(
-PlaneName = Literal["local", "allreduce", "server", "replicas", "hybrid"]
+    name: PlaneName,
+    training: Training,
+    session: Session | None,
+    circle: Circle | None = None,
+    *,
+    collectives: bool = True,
+) -> Plane:
+    """The plane, with rank 0's trainable parameters in the model. ``session``: None if local;
+    ``circle``: the worker's group, if it is to be in one; ``collectives``: whether torch has them here
+    (workers have processes of their own).
 
     Every rank has to call it. Raises UsageError as :func:`refuse` does, and StoppedErrors.
     """
@@ -74,12 +90,11 @@ def _refuse_narrow_wire(training: Training, why: str) -> None:
         )
 
 
-def _refuse_compression(training: Training) -> None:
+def _refuse_compression(training: Training, why: str, remedy: str) -> None:
     if training.compress is not None:
         raise UsageError(
-            f"compress={str(training.compress)!r} and {training.strategy} cannot work together: no gradients "
-            "travel that could be compressed, but parameters, now and then. Leave compress out, or train "
-            "further apart: a larger H."
+            f"compress={str(training.compress)!r} and {training.strategy} cannot work together: {why}. "
+            f"{remedy}."
         )
 
 

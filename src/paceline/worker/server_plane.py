@@ -7,6 +7,7 @@ is the server's, and parameters are read only as long as a reply has allowed.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
