@@ -34,7 +34,7 @@ class TopK:
     density: float = 0.01
 
     def __post_init__(self) -> None:
-        _check_density("compress=topk", self.density)
+        _check_density("topk", self.density)
 
     def __str__(self) -> str:
         return f"topk:{self.density:g}"
@@ -48,9 +48,9 @@ class RandomK:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_density("compress=randomk", self.density)
+        _check_density("randomk", self.density)
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**31:
-            raise bad_value("seed", self.seed, "a whole number from 0 to 2**31 - 1")
+            raise bad_value("compress: seed", self.seed, "a whole number from 0 to 2**31 - 1")
 
     def __str__(self) -> str:
         return f"randomk:{self.density:g}" + (f",seed={self.seed}" if self.seed else "")
@@ -64,7 +64,7 @@ class PowerSGD:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
-            raise bad_value("compress=powersgd", self.rank, "a whole number of columns >= 1")
+            raise bad_value("compress: powersgd", self.rank, "a whole number of columns >= 1")
 
     def __str__(self) -> str:
         return f"powersgd:{self.rank}"
@@ -113,7 +113,7 @@ class Compression:
 
     def __post_init__(self) -> None:
         if not isinstance(self.warmup, int) or isinstance(self.warmup, bool) or self.warmup < 0:
-            raise bad_value("warmup", self.warmup, "a whole number of updates >= 0")
+            raise bad_value("compress: warmup", self.warmup, "a whole number of updates >= 0")
         if self.warmup and not default_warmup(self.method):
             raise UsageError(
                 f"{self.method} and warmup={self.warmup} cannot work together: {self.method} sends "
@@ -213,4 +213,4 @@ def _number(text: str, part: str) -> float:
 def _check_density(name: str, density: object) -> None:
     if not isinstance(density, int | float) or not 0 < density <= 1:
         remedy = "0.01 sends one value of a hundred."
-        raise bad_value(name, density, "a density > 0 and <= 1", remedy)
+        raise bad_value(f"compress: {name}", density, "a density > 0 and <= 1", remedy)
