@@ -166,6 +166,7 @@ _READERS: dict[str, Callable[[str, str], Option]] = {
     "accumulate_dtype": _TYPES,
     "evict_after_s": _number,
     "max_skips": _whole,
+    "group_size": _whole,
 }
 
 

@@ -21,6 +21,7 @@ _AS_IT_WAS = (
     "evict_after_s",
     "recipe",
     "compress",
+    "group_size",
 )
 
 

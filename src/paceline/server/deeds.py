@@ -18,7 +18,7 @@ from paceline.policy import Coordinator
 from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
 from paceline.server.loop import Loop
-from paceline.server.members import PROGRESS_EVERY_S, Group
+from paceline.server.members import PROGRESS_EVERY_S, Group, NoticeKind
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Seat
 from paceline.server.shards import Shard, Update
@@ -248,7 +248,8 @@ class Deeds:
         elif member.state == "dead":
             self._group.note("died", member.rank, f"{member} died {where}")
         elif order.returned:
-            self._group.note("left", member.rank, f"{member} left {where}")
+            kind: NoticeKind = "left" if member.state == "left" else "info"  # with its group
+            self._group.note(kind, member.rank, f"{member} left {where}")
         self.vacate(order.rank)
 
     def _halt(self, order: events.Halt) -> None:

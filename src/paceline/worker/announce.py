@@ -107,7 +107,7 @@ def grouped(groups: Groups) -> list[str]:
     if not groups:
         return []
     named = " | ".join(",".join(map(str, group)) for group in groups)
-    return [f"{len(groups)} groups of ranks: {named}"]
+    return [f"{len(groups)} group{'s' * (len(groups) > 1)} of ranks: {named}"]
 
 
 def types_of(parts: Parts) -> str:
