@@ -59,7 +59,8 @@ def said_at_the_end(*saves: int) -> list[str]:
     parts.journal = Journal()
     loop = Loop.__new__(Loop)
     loop._parts = parts
-    loop._make_up([{"rank": r, "saves": n, "missed": False} for r, n in enumerate(saves)])
+    facts = [{"rank": r, "saves": n, "missed": False, "directory": ""} for r, n in enumerate(saves)]
+    loop._make_up(facts)
     said: list[str] = parts.journal.said
     return said
 

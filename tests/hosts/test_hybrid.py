@@ -28,6 +28,7 @@ from planes.toy import UNIT, batch_of, build, parameters_of
 
 SGD = ["SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}]
 State = dict[str, torch.Tensor]
+_BUILDING = threading.Lock()
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -57,7 +58,8 @@ def launches(places: Places, count: int, far: Sequence[int] = ()) -> list[Launch
 
 def trained(launch: Launch, seen: Seen, strategy: str, size: int | None, **cell: Any) -> None:
     session = Session.connect(launch, evict_after_s=10.0, on_beat=lambda: None)
-    model, optimizer = build(cell.pop("optimizer", SGD), seed=launch.rank)
+    with _BUILDING:  # threads share torch's random stream
+        model, optimizer = build(cell.pop("optimizer", SGD), seed=launch.rank)
     model.double()
     training = Training(
         model=model, optimizer=optimizer, trainables=trainable(model, optimizer),
