@@ -166,9 +166,9 @@ def batches_of(everyone: Sequence[Seen]) -> list[int]:
     ("strategy", "size", "far"),
     [
         ("hybrid:async", 4, ()),
-        ("hybrid:ssp:0", 2, ()),
+        pytest.param("hybrid:ssp:0", 2, (), marks=pytest.mark.full),
         ("hybrid:ssp:0", 2, (2, 3)),
-        ("hybrid:async", 4, (0, 1, 2, 3)),
+        pytest.param("hybrid:async", 4, (0, 1, 2, 3), marks=pytest.mark.full),
     ],
 )
 def test_groups_that_wait_for_each_other_make_the_updates_of_sync(
@@ -183,8 +183,15 @@ def test_groups_that_wait_for_each_other_make_the_updates_of_sync(
     assert {seen.progress for seen in everyone} == {27}
 
 
-@pytest.mark.parametrize("far", [(), (2, 3)])
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("far", "known"),
+    [
+        ((2, 3), True),
+        ((), False),
+        pytest.param((), True, marks=pytest.mark.full),
+        pytest.param((2, 3), False, marks=pytest.mark.full),
+    ],
+)
 def test_two_groups_share_out_every_batch_once(
     places: Places, far: tuple[int, ...], known: bool
 ) -> None:
@@ -201,7 +208,7 @@ def test_two_groups_share_out_every_batch_once(
     assert {seen.progress for seen in everyone} == {82}
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", [pytest.param(True, marks=pytest.mark.full), False])
 def test_members_may_run_out_of_their_own_data_at_different_times(
     places: Places, known: bool
 ) -> None:
@@ -229,7 +236,10 @@ def test_a_nan_of_one_member_refuses_its_groups_push_and_is_named(places: Places
     )
 
 
-@pytest.mark.parametrize("leaves", [(1,), (0,), (0, 1), (2, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize(
+    "leaves",
+    [(1,), (2, 3), *(pytest.param(one, marks=pytest.mark.full) for one in ((0,), (0, 1, 2, 3)))],
+)
 def test_members_that_break_off_hold_nobody_up(places: Places, leaves: tuple[int, ...]) -> None:
     everyone = run(launches(places, 4), "hybrid:async", 2, total=24, leaves=leaves)
     for seen in everyone:
