@@ -16,7 +16,7 @@ import torch
 from hosts.conftest import Places
 from paceline.errors import UsageError
 from paceline.launch.context import Launch
-from paceline.policy.grouping import groups_by
+from paceline.policy.grouping import check_rounds, groups_by
 from paceline.strategies import parse_strategy
 from paceline.worker.circle import circle_of
 from paceline.worker.manifest import trainable
@@ -28,7 +28,7 @@ from planes.toy import UNIT, batch_of, build, parameters_of
 
 SGD = ["SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}]
 State = dict[str, torch.Tensor]
-_BUILDING = threading.Lock()
+ONE_AT_A_TIME = threading.Lock()
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -58,7 +58,7 @@ def launches(places: Places, count: int, far: Sequence[int] = ()) -> list[Launch
 
 def trained(launch: Launch, seen: Seen, strategy: str, size: int | None, **cell: Any) -> None:
     session = Session.connect(launch, evict_after_s=10.0, on_beat=lambda: None)
-    with _BUILDING:  # threads share torch's random stream
+    with ONE_AT_A_TIME:  # all threads draw from one stream of random numbers
         model, optimizer = build(cell.pop("optimizer", SGD), seed=launch.rank)
     model.double()
     training = Training(
@@ -307,3 +307,17 @@ def test_groups_are_nodes_or_of_a_given_size() -> None:
         groups_by(["a"] * 4, 3)
     with pytest.raises(UsageError, match="ranks 0, 1 are on different hosts"):
         groups_by(["a", "b"], 2)
+    check_rounds(((0, 1), (2,)), parse_strategy("hybrid:async"))
+    with pytest.raises(UsageError, match="groups of 1 and 2 workers cannot work together"):
+        check_rounds(((0, 1), (2,)), parse_strategy("hybrid:ssp:0"))
+
+
+def test_nodes_may_have_unequally_many_workers(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.worker.circle.groups_by", lambda *_: ((0, 1), (2,)))
+    everyone = run(launches(places, 3), "hybrid:async", None, total=30, passes=2)
+    assert batches_of(everyone) == sorted([*range(30)] * 2)
+    ends = [seen.parameters for seen in everyone]
+    assert all(torch.equal(end[name], ends[0][name]) for end in ends for name in end)
+    assert {seen.progress for seen in everyone} == {60}

@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.errors import UsageError
+from paceline.strategies import Strategy, is_joint
 
 Groups = tuple[tuple[int, ...], ...]
+
+
+def check_rounds(groups: Groups, strategy: Strategy) -> None:
+    """Raises UsageError for unequal groups whose pushes join in rounds."""
+    sizes = sorted({len(group) for group in groups})
+    if is_joint(strategy) and len(sizes) > 1:
+        raise UsageError(
+            f"{strategy} and groups of {' and '.join(map(str, sizes))} workers cannot work together: a round "
+            "has equal shares. Use hybrid:ssp:1, or nodes with equally many workers."
+        )
 
 
 def groups_by(hosts: Sequence[str], size: int | None) -> Groups:

@@ -18,6 +18,7 @@ from torch import nn
 from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
 from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
+from paceline.policy.grouping import check_rounds
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network, over_network
@@ -327,7 +328,9 @@ def _circle(strategy: Strategy, session: Session | None, options: Options) -> Ci
     """The worker's group, under a strategy that has any."""
     if session is None or not isinstance(strategy, Hybrid):
         return None
-    return circle_of(session, options.group_size)
+    circle = circle_of(session, options.group_size)
+    check_rounds(circle.groups, strategy)
+    return circle
 
 
 def _agreed_seed(agreement: Agreement, launch: Launch) -> int:

@@ -115,7 +115,7 @@ class HybridPlane:
                 return None
             batches = self._shares.of(window.batches)
             if batches and not self._left:
-                return replace(window, batches=batches, unit=self._unit(self._plan))
+                return replace(window, batches=batches, unit=self._plan.unit)
             self._round(self._plan, self._nothing(self._plan))
         return None
 
@@ -159,12 +159,8 @@ class HybridPlane:
 
     # ----------------------------------------------------------------------------- one window
 
-    def _unit(self, plan: PassPlan) -> float:
-        """The nominal weight of a window of the whole group, equal for all its members."""
-        return plan.unit * plan.window * self._circle.size
-
     def _nothing(self, plan: PassPlan) -> Contribution:
-        return Contribution(weight=0.0, unit=self._unit(plan) / self._scale)
+        return Contribution(weight=0.0, unit=plan.unit / self._scale)
 
     def _agreed_window(self) -> Window | None:
         """The group's next window, unless it came with the decision on the last one: its leader asks
@@ -205,11 +201,10 @@ class HybridPlane:
         )  # fmt: skip
 
     def _push(self, plan: PassPlan, together: GroupWindow) -> Outcome:
-        unit = self._unit(plan) / self._scale
         outcome = self._outer.exchange(
             Contribution(
                 weight=together.weight,
-                unit=unit,
+                unit=plan.unit / self._scale,
                 stop=together.stop,
                 total=self._shares.total(together.totals),
             )
