@@ -41,8 +41,29 @@ def test_a_loss_above_twice_syncs_has_diverged():
 
 
 def test_a_training_loss_near_0_is_not_called_diverged_for_being_a_multiple_of_syncs():
-    own = [falling(name="", scale=2.5, seed=0)]
-    assert str(judged(own, [falling(name="", seed=0)])) == "SMOOTH"
+    assert str(judged([trained(0.06)], [trained(0.02)])) == "SMOOTH 98 %"
+
+
+def trained(final, *, first=2.3, seed=0):
+    """A training loss that falls from ``first`` to ``final``."""
+    losses = [final + (first - final) * exp(-i / 10) for i in range(200)]
+    samples = [16.0 * (i + 1) for i in range(200)]
+    return shape_of(seed=seed, name="", samples=samples, losses=losses, passes=1, first=first)
+
+
+def test_a_run_that_learnt_far_less_than_sync_is_not_smooth():
+    assert str(judged([trained(1.9)], [trained(0.5)])) == "DIVERGED 22 %"
+
+
+def test_one_that_learnt_somewhat_less_is_worse_if_seeds_agree():
+    sync = [trained(0.5, seed=seed) for seed in range(3)]
+    assert word([trained(0.8)], sync) == "worse?"
+    own = [trained(0.8 + 0.01 * seed, seed=seed) for seed in range(3)]
+    assert word(own, sync) == "WORSE"
+
+
+def test_where_sync_itself_hardly_learnt_no_share_of_that_is_judged():
+    assert str(judged([trained(2.28)], [trained(2.2)])) == "SMOOTH"
 
 
 def test_a_loss_that_is_not_finite_has_diverged():

@@ -104,7 +104,7 @@ def _stability(rows: Sequence[Row]) -> list[Column]:
     return [
         Column(
             title="loss against sync's",
-            meaning="how stable (docs/report.md), and final loss / sync's at equal samples",
+            meaning="how stable (docs/report.md); final loss / sync's, or per cent of sync's fall",
             cell=lambda runs: str(verdicts.get(_key(runs), NOTHING)),
         )
     ]

@@ -16,7 +16,7 @@ IMPLAUSIBLE_EFFICIENCY = 1.15
 """Above it a speed-up says more about the measurement than about the workers."""
 
 SAYINGS = {
-    "DIVERGED": "nothing learnt, or a final loss of more than twice sync's after as many samples.",
+    "DIVERGED": "learnt nothing, or far less than sync from as many samples.",
     "OSCILLATES": "the loss rises between epochs, more than sync's does.",
     "WORSE": "ends with a larger loss than sync after as many samples.",
     "worse?": "ends with a larger loss than sync; more seeds would tell whether that is chance.",
@@ -116,8 +116,8 @@ def _about_stability(rows: Sequence[Row]) -> list[str]:
             if row.stability and row.stability.word in SAYINGS]  # fmt: skip
     if any(row.stability and not row.stability.name for row in found):
         said.append(
-            "Stability is judged by the training loss: worker.log(loss=...) of held-out data, some 20 "
-            "times an epoch, says more."
+            "Stability is judged by the training loss (per cent: how far it came down, sync's fall being 100): "
+            "worker.log(loss=...) of held-out data, some 20 times an epoch, says more."
         )
     return said
 

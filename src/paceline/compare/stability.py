@@ -1,14 +1,16 @@
 """Is a run's loss stable, held against sync's at equal samples? (FORMULAS, "When does the loss oscillate?")
 
     L = final loss / sync's;   D = largest rise of the per-epoch median of the log loss
-    DIVERGED    not finite, L > 2, or no lower than at the beginning
+    P = how far the loss came down / how far sync's did, both from sync's beginning
+    DIVERGED    not finite, L > 2, or P < 1/2 (also: no lower than at the beginning)
     OSCILLATES  D > 0.05, and D > 2 x sync's own
-    WORSE       L > 1.05, and the interval over seeds, paired, excludes 0; without one: "worse?"
+    WORSE       L > 1.05, or P < 0.95, and the interval over seeds, paired, agrees; without one: "worse?"
     NOISY       high-frequency rms > 2 x sync's (harmless)
     SMOOTH      else
 
-The loss is a held-out one that the script logs (a metric whose name ends in loss, error or perplexity);
-without one, the training loss stands in for it, and L is not judged. Knows no file; numbers in, a word out.
+The loss is a held-out one that the script logs (a metric whose name ends in loss, error or perplexity), judged
+by L; without one the training loss stands in for it, judged by P: once both are near 0, a multiple of sync's
+training loss is harmless. Knows no file; numbers in, a word out.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ RISE = 0.05
 RISE_OF_SYNC = 2.0
 """Evaluated once an epoch near its floor, sync's loss too rises by more than 0.05 between epochs."""
 WORSE_RATIO = 1.05
+LEAST_PROGRESS = 0.5
+WORSE_PROGRESS = 0.95
+LEAST_FALL = 0.1
+"""Where sync's own training loss came down by less than a tenth, a share of that would be noise."""
 NOISE_OF_SYNC = 2.0
 PARTS = 10
 """A run without as many passes over the data is cut into so many parts instead of epochs."""
@@ -67,17 +73,20 @@ class LossShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stability:
-    """``word``: one of ``WORDS``. ``ratio``: L, mean over seeds; ``rise``: D, of the worst seed."""
+    """``word``: one of ``WORDS``. ``ratio``: L, mean over seeds; ``rise``: D, of the worst seed.
+    ``progress``: P, mean over seeds; NaN for a held-out loss, or where sync's hardly came down."""
 
     word: str
     ratio: float
     rise: float
     name: str
+    progress: float = nan
 
     def __str__(self) -> str:
-        """The ratio is said where it was judged."""
-        judged_by_ratio = bool(self.name) and isfinite(self.ratio)
-        return f"{self.word} {self.ratio:.2f}" if judged_by_ratio else self.word
+        """What was judged is said: the ratio, or the progress in per cent."""
+        if self.name:
+            return f"{self.word} {self.ratio:.2f}" if isfinite(self.ratio) else self.word
+        return f"{self.word} {100 * self.progress:.0f} %" if isfinite(self.progress) else self.word
 
 
 def shape_of(
@@ -107,27 +116,41 @@ def judged(own: Sequence[LossShape], sync: Sequence[LossShape]) -> Stability | N
     if not pairs:
         return None
     ratios = [one.final / other.final for one, other in pairs]
-    mean = float(np.mean(ratios))
-    rise = max(one.rise for one, _ in pairs)
-    return Stability(word=_word(pairs, ratios), ratio=mean, rise=rise, name=own[0].name)
+    progress = [_progress(one, other) for one, other in pairs]
+    return Stability(
+        word=_word(pairs, ratios, progress), ratio=float(np.mean(ratios)), name=own[0].name,
+        rise=max(one.rise for one, _ in pairs), progress=float(np.mean(progress)),
+    )  # fmt: skip
 
 
-def _word(pairs: Sequence[tuple[LossShape, LossShape]], ratios: Sequence[float]) -> str:
-    ratio = float(np.mean(ratios))
-    if not isfinite(ratio) or any(_learnt_nothing(a) for a, _ in pairs):
+Pairs = Sequence[tuple[LossShape, LossShape]]
+
+
+def _word(pairs: Pairs, ratios: Sequence[float], progress: Sequence[float]) -> str:
+    held_out = bool(pairs[0][0].name)
+    if any(not own.finite or _learnt_nothing(own) for own, _ in pairs):
         return "DIVERGED"
-    held_out = bool(
-        pairs[0][0].name
-    )  # a training loss near 0 may be a multiple of sync's and harmless
-    if held_out and max(ratios) > LARGEST_RATIO:
+    if max(ratios) > LARGEST_RATIO if held_out else min(progress) < LEAST_PROGRESS:
         return "DIVERGED"
     if any(a.rise > max(RISE, RISE_OF_SYNC * b.rise) for a, b in pairs):
         return "OSCILLATES"
-    if held_out and ratio > WORSE_RATIO:
-        return "WORSE" if _surely_above_0([log(one) for one in ratios]) else "worse?"
+    if float(np.mean(ratios)) > WORSE_RATIO if held_out else np.mean(progress) < WORSE_PROGRESS:
+        behind = [log(one) for one in ratios] if held_out else [1.0 - one for one in progress]
+        return "WORSE" if _surely_above_0(behind) else "worse?"
     if np.mean([a.noise for a, _ in pairs]) > NOISE_OF_SYNC * np.mean([b.noise for _, b in pairs]):
         return "NOISY"
     return "SMOOTH"
+
+
+def _progress(own: LossShape, sync: LossShape) -> float:
+    """Of what sync's training loss came down from its beginning, how much did this one? NaN: not to be said.
+
+    Both began with the same parameters: sync's beginning is both's, for one batch's loss is noise.
+    """
+    fall = sync.first - sync.final
+    if own.name or not own.finite or not fall > LEAST_FALL * sync.first:
+        return nan
+    return (sync.first - own.final) / fall
 
 
 def _learnt_nothing(shape: LossShape) -> bool:
