@@ -10,7 +10,8 @@ import pytest
 from diagnose.fabricated import Case, fabricated, recorded
 from paceline.diagnose.verdict import diagnose
 from paceline.launch.asides import (
-    FIRST_LOOK_S,
+    FIRST_MINUTES_S,
+    LOOK_EVERY_S,
     MAX_SHARE,
     Certainty,
     LiveVerdict,
@@ -52,20 +53,48 @@ def test_what_costs_little_is_not_worth_interrupting():
     assert [certainty.feed(found) for _ in range(3)] == ["", "", ""]
 
 
-def test_looks_get_rarer_and_never_cost_a_hundredth_of_a_core():
+def looks(cost_s, count=40):
+    """When looks that cost so much of a processor are made, in seconds since the first windows."""
+    pause_s, at_s = LOOK_EVERY_S, [LOOK_EVERY_S]
+    for _ in range(count):
+        pause_s = next_pause_s(pause_s, spent_s=cost_s, since_s=at_s[-1])
+        at_s.append(at_s[-1] + pause_s)
+    return at_s
+
+
+def test_looks_never_cost_a_hundredth_of_a_core():
+    assert MAX_SHARE < 0.01
     for cost_s in (0.01, 0.5, 6.0):
-        pause_s, at_s, spent_s = FIRST_LOOK_S, FIRST_LOOK_S, 0.0
-        for _ in range(12):
-            spent_s += cost_s
-            pause_s = next_pause_s(pause_s, cost_s)
-            at_s += pause_s
-            assert spent_s <= MAX_SHARE * (at_s - FIRST_LOOK_S) + 1e-9
-            assert MAX_SHARE < 0.01
+        for number, at_s in enumerate(looks(cost_s)[1:], start=1):
+            assert number * cost_s <= MAX_SHARE * (at_s - LOOK_EVERY_S) + 1e-9
+
+
+def test_a_run_of_a_minute_is_looked_at_several_times_and_one_of_an_hour_ever_more_rarely():
+    at_s = looks(0.03)
+    assert at_s[:5] == [10.0, 20.0, 30.0, 40.0, 50.0]
+    late = [b - a for a, b in zip(at_s, at_s[1:], strict=False) if a > FIRST_MINUTES_S]
+    assert late[0] > LOOK_EVERY_S
+    assert late == sorted(late)
+
+
+def test_it_is_counted_from_the_first_windows_however_slowly_workers_start(tmp_path, monkeypatch):
+    monkeypatch.setattr("paceline.launch.asides.BEGUN_POLL_S", 0.01)
+    verdict = LiveVerdict(tmp_path / "run", shown="runs/x", every_s=0.3)
+    try:
+        time.sleep(0.4)  # longer than the pause: a look now would have been for nothing
+        slowed(tmp_path)
+        begun_s = time.monotonic()
+        while not (said := verdict()) and time.monotonic() < begun_s + 60:
+            time.sleep(0.02)
+        assert said.startswith("Rank 2 is slow")
+        assert time.monotonic() - begun_s >= 0.55
+    finally:
+        verdict.close()
 
 
 def test_the_thread_reads_the_run_and_speaks_once(tmp_path):
     run = recorded(tmp_path, Case(faults=((2, "forward", np.full(120, 0.05)),), jitter=0.02))
-    verdict = LiveVerdict(run, shown="runs/x", first_s=0.01)
+    verdict = LiveVerdict(run, shown="runs/x", every_s=0.01)
     try:
         by_s = time.monotonic() + 60
         while not (said := verdict()) and time.monotonic() < by_s:
@@ -103,7 +132,7 @@ def test_a_run_that_ends_before_the_first_look_has_its_verdict_all_the_same(tmp_
 
 
 def test_what_was_said_while_it_ran_is_not_said_again(tmp_path):
-    verdict = LiveVerdict(slowed(tmp_path), shown="runs/x", first_s=0.01)
+    verdict = LiveVerdict(slowed(tmp_path), shown="runs/x", every_s=0.01)
     by_s = time.monotonic() + 60
     while not verdict() and time.monotonic() < by_s:
         time.sleep(0.05)

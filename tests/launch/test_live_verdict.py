@@ -28,7 +28,7 @@ factor = 3.0
 def test_a_run_says_its_verdict_once_while_it_goes_on(tmp_path, monkeypatch, quiet):
     monkeypatch.setattr(asides, "MAX_SHARE", 1.0)
     monkeypatch.setattr(asides, "GROWTH", 1.0)
-    monkeypatch.setattr(launcher, "LiveVerdict", partial(asides.LiveVerdict, first_s=2.0))
+    monkeypatch.setattr(launcher, "LiveVerdict", partial(asides.LiveVerdict, every_s=2.0))
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(CLUSTER)
     said = io.StringIO()

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 Aside = Callable[[], str]
 LONG_START_S = 3.0
-FIRST_LOOK_S = 20.0
+LOOK_EVERY_S = 10.0
+FIRST_MINUTES_S = 180.0
 GROWTH = 1.5
-"""From look to look the pause grows: a verdict on an hour is not revised every minute."""
+"""After the first minutes the pause grows from look to look: a verdict on an hour is not revised every minute."""
 MAX_SHARE = 0.008
 """Of a core, to be spent on looking."""
+BEGUN_POLL_S = 1.0
 LOWEST_PRIORITY = 19
 LEAST_AT_END, MOST_AT_END_BYTES = 20, 20e6
 """Windows of a worker below which nothing can be said; and what takes longer to judge than a user waits."""
@@ -80,28 +82,35 @@ def _worth_saying(diagnosis: Diagnosis) -> str:
 
 def _worth_a_look(directory: Path) -> bool:
     """Whether there may be enough to judge, and not too much for the end of a run."""
+    size_bytes = sum(path.stat().st_size for _, path in rank_files(directory))
+    return size_bytes <= MOST_AT_END_BYTES and _windows(directory) >= LEAST_AT_END
+
+
+def _windows(directory: Path) -> int:
+    """Windows that the worker with the most has recorded."""
     files = [path for _, path in rank_files(directory)]
-    if not files or sum(path.stat().st_size for path in files) > MOST_AT_END_BYTES:
-        return False
-    return max(path.read_bytes().count(b'["step"') for path in files) >= LEAST_AT_END
+    return max((path.read_bytes().count(b'["step"') for path in files), default=0)
 
 
-def next_pause_s(pause_s: float, spent_s: float) -> float:
-    """How long to wait after a look that has cost ``spent_s`` of a processor."""
-    return max(pause_s * GROWTH, spent_s / MAX_SHARE)
+def next_pause_s(pause_s: float, *, spent_s: float, since_s: float) -> float:
+    """How long to wait after a look that has cost ``spent_s`` of a processor, ``since_s`` after the first
+    windows."""
+    usual_s = pause_s if since_s < FIRST_MINUTES_S else pause_s * GROWTH
+    return max(usual_s, spent_s / MAX_SHARE)
 
 
 class LiveVerdict:
     """An aside: diagnoses the run in ``directory`` now and then, in a thread. Close it at the end, when
     :meth:`last` may have something to say that a short run was over too soon for.
 
-    ``shown``: the directory as people are to type it. ``first_s``: when to look first.
+    ``shown``: the directory as people are to type it. ``every_s``: from the first recorded windows on, for
+    however slowly workers start, nothing can be seen before.
     """
 
-    def __init__(self, directory: Path, *, shown: str, first_s: float = FIRST_LOOK_S) -> None:
+    def __init__(self, directory: Path, *, shown: str, every_s: float = LOOK_EVERY_S) -> None:
         self._directory = directory
         self._shown = shown
-        self._first_s = first_s
+        self._every_s = every_s
         self._said: SimpleQueue[str] = SimpleQueue()
         self._has_spoken = False
         self._stop = threading.Event()
@@ -135,13 +144,23 @@ class LiveVerdict:
     def _run(self) -> None:
         with suppress(OSError, AttributeError):  # on Linux this is the thread's alone
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-        certainty, pause_s, sentence = Certainty(), self._first_s, ""
-        while not sentence and not self._stop.wait(pause_s):
-            began_s = time.thread_time()
-            sentence = certainty.feed(found) if (found := _look(self._directory)) else ""
-            pause_s = next_pause_s(pause_s, time.thread_time() - began_s)
-        if sentence:
+        _look(self._directory)  # imports what looking takes, once, while workers start
+        while not _windows(self._directory):
+            if self._stop.wait(min(BEGUN_POLL_S, self._every_s)):
+                return
+        if sentence := self._looked_until_certain():
             self._said.put(sentence)
+
+    def _looked_until_certain(self) -> str:
+        """The sentence; "" if the run has ended before."""
+        certainty, pause_s, sentence = Certainty(), self._every_s, ""
+        begun_s = time.monotonic()
+        while not sentence and not self._stop.wait(pause_s):
+            spent_s = -time.thread_time()
+            sentence = certainty.feed(found) if (found := _look(self._directory)) else ""
+            spent_s += time.thread_time()
+            pause_s = next_pause_s(pause_s, spent_s=spent_s, since_s=time.monotonic() - begun_s)
+        return sentence
 
 
 def _look(directory: Path) -> Diagnosis | None:
