@@ -21,6 +21,13 @@ _DECISIONS = (*events.Fact.__args__, *events.Order.__args__)
 R = TypeVar("R")
 
 
+class NothingRecordedError(UsageError):
+    """A run is there that has recorded nothing to read yet."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory}: the run has recorded nothing yet; try again in a moment.")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTrace:
     """What one worker recorded, in its own order. ``close`` is None while it runs, or if it died.
@@ -61,6 +68,12 @@ class Run:
     def name(self) -> str:
         """The directory's name: how people call the run."""
         return self.directory.resolve().name
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has not ended yet, as far as is known: by its launcher, and a worker."""
+        launched = bool(self.summary) and self.summary.get("ended", "") is None
+        return launched and any(rank.close is None for rank in self.ranks)
 
     @property
     def setup(self) -> trace.Setup:
@@ -106,7 +119,7 @@ def read_workers(directory: Path | str) -> Run:
     directory = Path(directory)
     files = rank_files(directory)
     if not files and (directory / "run.json").is_file():
-        raise UsageError(f"{directory}: the run has recorded nothing yet; try again in a moment.")
+        raise NothingRecordedError(directory)
     if not files:
         raise UsageError(
             f"{directory}: no run here (no rank-*.jsonl). "
@@ -114,7 +127,7 @@ def read_workers(directory: Path | str) -> Run:
         )
     ranks = tuple(_rank_trace(rank, read_records(path)) for rank, path in files)
     if all(rank.setup is None for rank in ranks):
-        raise UsageError(f"{directory}: the run has recorded nothing yet; try again in a moment.")
+        raise NothingRecordedError(directory)
     summary, missing = read_summary(directory / "run.json")
     return Run(
         directory=directory, ranks=ranks, decisions=(), server_notes=(), summary=summary,

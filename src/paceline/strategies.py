@@ -21,6 +21,7 @@ text                  value
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import inf
 from typing import Literal
 
@@ -194,7 +195,15 @@ def parse_strategy(text: str | Strategy) -> Strategy:
         text,
         "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf, async, hybrid:async, local:8 or "
         "diloco:50",
+        _nearest(word, rest),
     )
+
+
+def _nearest(word: str, rest: list[str]) -> str:
+    """What may have been meant, in a question; "" if nothing is near."""
+    names = ("sync", "backup", "ssp", "async", "hybrid", "local", "diloco")
+    near = get_close_matches(word, names, n=1)
+    return f"Did you mean {':'.join([near[0], *rest])!r}?" if near and near[0] != word else ""
 
 
 def outer_of(strategy: Strategy) -> Sync | Backup | SSP | Local | DiLoCo:

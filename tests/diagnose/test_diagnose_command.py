@@ -104,3 +104,37 @@ def test_mistakes_are_refused_with_the_remedy(tmp_path, arguments, remedy):
 def test_no_run_there(tmp_path):
     with pytest.raises(UsageError, match="no run here"):
         said(tmp_path)
+
+
+def begun(tmp_path, case=SLOW):
+    return recorded(tmp_path, case, summary={"request": {}, "ended": None})
+
+
+def test_a_run_that_still_goes_on_is_judged_so_far(tmp_path):
+    assert said(begun(tmp_path), code=1).startswith("So far: Rank 2 is slow in forward")
+    shown = json.loads(said(begun(tmp_path), "--json", code=1))
+    assert shown["going_on"] is True
+    assert not shown["findings"][0]["sentence"].startswith("So far")
+
+
+def test_a_run_that_has_recorded_nothing_yet_is_undecided(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"ended": None}))
+    assert said(run, code=3).startswith("So far: Undecided, because the run has recorded nothing")
+    (run / "rank-0.jsonl").touch()
+    assert json.loads(said(run, "--json", code=3))["status"] == "undecided"
+
+
+def test_of_a_directory_of_runs_the_one_is_taken_and_several_are_named(tmp_path):
+    recorded(tmp_path / "a", SLOW)
+    assert "Rank 2 is slow" in said(tmp_path / "a", code=1)
+    shutil.copytree(tmp_path / "a" / "run", tmp_path / "a" / "other")
+    with pytest.raises(UsageError, match=r"holds 2 runs. Diagnose one of them:") as caught:
+        said(tmp_path / "a")
+    assert f"paceline diagnose {tmp_path / 'a' / 'run'}" in str(caught.value)
+
+
+def test_a_strategy_that_is_nearly_one_is_asked_back(tmp_path):
+    with pytest.raises(UsageError, match=r"Did you mean 'ssp:3'\?"):
+        said(recorded(tmp_path, SLOW), "--what-if", "strategy:spp:3")

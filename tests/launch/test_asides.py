@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_looks_never_cost_a_hundredth_of_a_core():
 def test_a_run_of_a_minute_is_looked_at_several_times_and_one_of_an_hour_ever_more_rarely():
     at_s = looks(0.03)
     assert at_s[:5] == [10.0, 20.0, 30.0, 40.0, 50.0]
-    late = [b - a for a, b in zip(at_s, at_s[1:], strict=False) if a > FIRST_MINUTES_S]
+    late = [b - a for a, b in pairwise(at_s) if a > FIRST_MINUTES_S]
     assert late[0] > LOOK_EVERY_S
     assert late == sorted(late)
 

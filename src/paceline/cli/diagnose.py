@@ -22,7 +22,7 @@ Exit codes:
   0    nothing found at or above --fail-on
   1    a finding at or above --fail-on (minor: 5 % of the time, major: 20 %)
   2    a value on the command line is wrong, or there is no run that can be read
-  3    undecided: the evidence is too thin, and the verdict says why
+  3    undecided: the evidence is too thin (or nothing is recorded yet), and the verdict says why
   130  Ctrl-C
 """
 
@@ -60,10 +60,27 @@ def command(run: Path, questions: tuple[str, ...], fail_on: str, as_json: bool) 
 
 def _diagnosed(path: Path, questions: tuple[str, ...]) -> Diagnosis:
     from paceline.diagnose.chrome import diagnose_profiles, profile_files
-    from paceline.diagnose.verdict import diagnose
-    from paceline.runs import rank_files, read_run
+    from paceline.diagnose.verdict import diagnose, nothing_yet
+    from paceline.runs import NothingRecordedError, read_run
 
-    is_run = bool(rank_files(path)) or (path / "run.json").is_file()
+    path, is_run = _the_run_at(path)
     if not is_run and profile_files(path):
         return diagnose_profiles(path, questions)
-    return diagnose(read_run(path), questions)
+    try:
+        return diagnose(read_run(path), questions)
+    except NothingRecordedError:
+        return nothing_yet(str(path))
+
+
+def _the_run_at(path: Path) -> tuple[Path, bool]:
+    """The one run at ``path``, and whether it is a run's directory; several inside are named."""
+    from paceline.errors import UsageError
+    from paceline.runs import find_runs, rank_files
+
+    if (path / "run.json").is_file():
+        return path, True
+    inside = find_runs(path)
+    if len(inside) > 1:
+        named = "\n".join(f"  paceline diagnose {one}" for one in inside)
+        raise UsageError(f"{path} holds {len(inside)} runs. Diagnose one of them:\n{named}")
+    return inside[0], bool(rank_files(inside[0]))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.diagnose.cures import with_cures
 from paceline.diagnose.exchange import every_micro_batch
 from paceline.diagnose.findings import Diagnosis
 from paceline.diagnose.measured import BACKWARD, DATA, FORWARD, LINK, OPTIMIZER, SCRIPT, Measured
@@ -69,7 +70,7 @@ def diagnose_profiles(path: Path, questions: Sequence[str] = ()) -> Diagnosis:
     most = max(len(profile.steps) for profile in profiles)
     world_size = max(profile.world_size for profile in profiles)
     thin = thin_evidence(found, world_size=world_size, most=most)
-    findings = [] if thin else [*_in_vain(profiles, found), *compared(found)]
+    findings = [] if thin else [*_in_vain(profiles, found), *with_cures(found, compared(found))]
     return concluded(str(path), found, findings, thin, questions)
 
 

@@ -48,7 +48,7 @@ class WhatIf:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
     """The verdict on a run. ``findings``: the costliest first. ``doubts``: what could not be judged,
-    and why. ``remarks``: what a reader must not overlook."""
+    and why. ``remarks``: what a reader must not overlook. ``going_on``: the run has not ended."""
 
     run: str
     status: Status
@@ -56,10 +56,15 @@ class Diagnosis:
     doubts: tuple[str, ...]
     remarks: tuple[str, ...]
     what_if: tuple[WhatIf, ...]
+    going_on: bool = False
 
     @property
     def verdict(self) -> str:
         """One sentence."""
+        return f"So far: {self._verdict}" if self.going_on else self._verdict
+
+    @property
+    def _verdict(self) -> str:
         if self.findings:
             return self.findings[0].sentence
         if self.doubts:

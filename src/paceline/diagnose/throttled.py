@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.compare.units import share
 from paceline.diagnose.findings import Finding
 from paceline.diagnose.measured import BACKWARD, FORWARD
 from paceline.diagnose.suspects import COMPUTING, UNEXPLAINED
@@ -39,10 +40,9 @@ def _explained(run: Run, finding: Finding) -> Finding:
     if not why:
         return finding
     rank = finding.ranks[0]
-    _, _, cost = finding.sentence.rpartition("It costs")
     return replace(
         finding, cause="throttled", evidence=(why, *finding.evidence),
-        sentence=f"Rank {rank} is throttled: {why}. It costs{cost}",
+        sentence=f"Rank {rank} is throttled: {why}. It costs {share(finding.cost)} of the time.",
         action=_ACTION.format(rank=rank, rest=finding.action),
     )  # fmt: skip
 

@@ -9,12 +9,14 @@ from functools import partial
 import numpy as np
 
 from paceline.compare.units import share
+from paceline.diagnose.cures import with_cures
 from paceline.diagnose.exchange import about_exchange, about_server, whose_time
 from paceline.diagnose.findings import SEVERITIES, Diagnosis, Finding, Status
 from paceline.diagnose.generations import last_generation
 from paceline.diagnose.grouped import Compare, about_groups, in_groups
 from paceline.diagnose.loss import about_loss
 from paceline.diagnose.measured import Measured, measured
+from paceline.diagnose.next_commands import with_next_command
 from paceline.diagnose.origin import with_origin
 from paceline.diagnose.processor import about_processor
 from paceline.diagnose.rounds import about_rounds
@@ -52,14 +54,14 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     starved = [] if thin else about_processor(run, found)
     findings = credible(findings, starved)
     findings, starved = (findings, starved) if findings else (starved, [])
-    findings = with_origin(run, findings)
+    findings = with_next_command(run, with_origin(run, findings))
     diagnosis = concluded(str(run.directory), found, findings, thin, questions)
     if in_groups(run):
         diagnosis = replace(diagnosis, what_if=())  # nobody has worked them out for groups
     remarks = [run.missing] if run.missing else []
     remarks += [one.sentence for one in starved]
     remarks += [_LAST.format(made=workers_made)] if workers_made > 1 else []
-    return replace(diagnosis, remarks=(*diagnosis.remarks, *remarks))
+    return replace(diagnosis, remarks=(*diagnosis.remarks, *remarks), going_on=run.goes_on)
 
 
 def credible(findings: Sequence[Finding], starved: Sequence[Finding]) -> list[Finding]:
@@ -79,7 +81,7 @@ def compared(
 
 def _compared(run: Run, found: Measured, compare: Compare) -> list[Finding]:
     if not in_groups(run):
-        return compare(found)
+        return with_cures(found, compare(found))
     return about_groups(run, compare, lambda one: one.windows >= MIN_OWN_WINDOWS)
 
 
@@ -129,18 +131,23 @@ def _remarks(found: Measured) -> list[str]:
     if not found.windows or not found.together or found.topology != "allreduce":
         return []
     waits = found.wait_s.mean(axis=0) / found.cycle_s
+    late = found.ranks[int(np.argmin(waits))]
     waiting = [
         f"rank {rank} ({share(part)} of the time)"
         for rank, part in zip(found.ranks, waits, strict=True)
-        if part >= NOTABLE_WAIT
+        if part >= NOTABLE_WAIT and rank != late
     ]
     if not waiting:
         return []
     return [
-        f"Waiting inside a collective, mostly for {_late(found)}: {', '.join(waiting)}. A card that "
+        f"Waiting inside a collective, mostly for rank {late}: {', '.join(waiting)}. A card that "
         "waits in a collective shows 100 % utilisation: it is not the busy ones that are slow."
     ]
 
 
-def _late(found: Measured) -> str:
-    return f"rank {found.ranks[int(np.argmin(found.wait_s.mean(axis=0)))]}"
+def nothing_yet(name: str) -> Diagnosis:
+    """Of a run that has recorded nothing to judge yet."""
+    return Diagnosis(
+        run=name, status="undecided", findings=(), remarks=(), what_if=(), going_on=True,
+        doubts=("the run has recorded nothing yet: ask again in a moment",),
+    )  # fmt: skip

@@ -22,8 +22,14 @@ def usual(found: Measured, findings: Sequence[Finding]) -> list[WhatIf]:
     """Without what was found, and under each strategy."""
     if found.workers < 2 or not found.windows:
         return []
-    asked = [f"strategy:{word}" for word in ALWAYS if _is_new(found, word)]
-    return [*_without(findings), *(answer(found, text) for text in asked)]
+    return [*_without(findings), *by_strategy(found).values()]
+
+
+def by_strategy(found: Measured) -> dict[str, WhatIf]:
+    """What each strategy would take, by its word; without the run's own, and what says nothing of it."""
+    if found.workers < 2 or not found.windows:
+        return {}
+    return {word: answer(found, f"strategy:{word}") for word in ALWAYS if _is_new(found, word)}
 
 
 def _without(findings: Sequence[Finding]) -> list[WhatIf]:
@@ -63,7 +69,8 @@ def answer(found: Measured, text: str) -> WhatIf:
     if kind == "strategy" and rest:
         strategy = _fitting(found, parse_strategy(rest))
         time_s = pace_s(strategy, found.own_s, found.transfer_s)
-        return WhatIf(change=f"strategy {rest}", time=time_s / now_s)
+        samples = " (at equal samples)" if isinstance(strategy, Backup) else ""
+        return WhatIf(change=f"strategy {rest}{samples}", time=time_s / now_s)
     raise bad_value("what-if", text, ALLOWED)
 
 

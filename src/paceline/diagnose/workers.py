@@ -5,7 +5,6 @@ or merely stale. Words what :mod:`.suspects` found; decides nothing about signif
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from paceline.compare.units import duration, share
 from paceline.diagnose.findings import MINOR_COST, Finding, Severity, severity_of
 from paceline.diagnose.measured import BACKWARD, DATA, FORWARD, LINK, OPTIMIZER, SCRIPT, Measured
 from paceline.diagnose.suspects import COMPUTING, MOST_OF_IT, UNEXPLAINED, Suspect
-from paceline.strategies import SSP, Strategy
 
 MIN_EXTRA_LAG = 2.0
 STALE_FACTOR = 2.0
@@ -28,27 +26,20 @@ DOUBTFUL = 0.1
 _ACTIONS = {
     DATA: "Look at what rank {rank} reads from: its disk or network share, its data set's decoding. "
     "More DataLoader workers (num_workers) there hide it.",
-    FORWARD: "Look at rank {rank}'s machine (clocks, temperature, other processes) and at what its "
-    "forward does that the others' do not.",
-    BACKWARD: "Look at rank {rank}'s machine (clocks, temperature, other processes) and at hooks "
-    "that run in its backward.",
-    COMPUTING: "Its computing is slow as a whole: look at rank {rank}'s clocks, temperature and other "
-    "processes on its machine, then at its threads.",
+    FORWARD: "Run 'paceline doctor' on rank {rank}'s machine (clocks, temperature, other processes), and "
+    "look at what its forward does that the others' do not.",
+    BACKWARD: "Run 'paceline doctor' on rank {rank}'s machine (clocks, temperature, other processes), and "
+    "look at hooks that run in its backward.",
+    COMPUTING: "Its computing is slow as a whole: run 'paceline doctor' on rank {rank}'s machine (clocks, "
+    "temperature, other processes, threads).",
     OPTIMIZER: "Look at what runs in rank {rank}'s optimizer step: hooks, logging of weights, memory "
     "that is swapped.",
     SCRIPT: "Rank {rank} does something between two steps that the others do not: logging, saving, "
     "evaluating. Do it less often, or in another process.",
-    LINK: "Look at rank {rank}'s network port, cable and negotiated rate; measure it alone "
-    "(iperf3 to another host).",
-    UNEXPLAINED: "No phase alone explains it: look at rank {rank}'s machine as a whole (clocks, "
+    LINK: "Run 'paceline measure' on these machines, which times every link, and 'paceline doctor' on rank "
+    "{rank}'s: negotiated rate, cable, port, or the wrong interface.",
+    UNEXPLAINED: "No phase alone explains it: run 'paceline doctor' on rank {rank}'s machine (clocks, "
     "other processes, swapping).",
-}
-_CURES = {
-    "persistent": "No bound of SSP helps against one that is always slow: until it is repaired, "
-    "async does, and backup:1 where the what-ifs say so.",
-    "bursty": "Look for what runs there at these times (a backup, a neighbour's job). A bound such as "
-    "ssp:3 hides only what is shorter than it.",
-    "transient": "Until then ssp:3 hides hiccups: others go on meanwhile.",
 }
 
 
@@ -92,7 +83,7 @@ def about_worker(found: Measured, suspect: Suspect) -> Finding:
         cause=_cause(suspect, stale), ranks=(suspect.rank,), phase=suspect.phase,
         pattern=suspect.pattern, cost=suspect.cost, sentence=_sentence(suspect, stale, own_lag),
         severity=_severity(suspect.cost, stale), evidence=tuple(evidence),
-        action=_action(suspect, stale, found), figures=_figures(suspect, own_lag, other_lag),
+        action=_ACTIONS[suspect.phase].format(rank=suspect.rank), figures=_figures(suspect, own_lag, other_lag),
     )  # fmt: skip
 
 
@@ -111,9 +102,10 @@ def _sentence(suspect: Suspect, stale: bool, lag: float) -> str:
     where = "its link to the others" if suspect.phase == LINK else suspect.phase
     cost = f"It costs {share(suspect.cost)} of the time."
     if stale:
+        where = "no single phase" if suspect.phase == UNEXPLAINED else where
         return (
-            f"Rank {suspect.rank} is stale: its gradients are {lag:.0f} updates old, because of "
-            f"{where} ({suspect.pattern}). {cost}"
+            f"Rank {suspect.rank} is stale: its gradients are {lag:.0f} updates old, because it is slow in "
+            f"{where} ({suspect.pattern}). Being slow costs {share(suspect.cost)} of the time."
         )
     if suspect.phase == UNEXPLAINED:
         return f"Rank {suspect.rank} is slow ({suspect.pattern}), in no single phase. {cost}"
@@ -149,20 +141,6 @@ def _rarity(suspect: Suspect) -> str:
         "above": f"{rarity.seen} of its {rarity.of} windows are longer than half of the others' are",
     }
     return f"{words[rarity.counted]}; {rarity.by_chance:.0f} would be chance ({chance})"
-
-
-def _action(suspect: Suspect, stale: bool, found: Measured) -> str:
-    repair = _ACTIONS[suspect.phase].format(rank=suspect.rank)
-    if _is_bounded(found.strategy):
-        return f"{repair} {_CURES['persistent']}" if suspect.pattern == "persistent" else repair
-    if stale:
-        return f"{repair} Until then a bound (ssp:8) limits how old its gradients get."
-    return f"{repair} {_CURES[suspect.pattern]}" if found.together else repair
-
-
-def _is_bounded(strategy: Strategy) -> bool:
-    """Whether a gate already limits how far ahead, and how old, anybody's gradients are."""
-    return isinstance(strategy, SSP) and 0 < strategy.staleness < inf
 
 
 def _uneven(suspect: Suspect, extra: float, evidence: list[str]) -> Finding:

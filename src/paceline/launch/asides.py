@@ -28,7 +28,7 @@ LONG_START_S = 3.0
 LOOK_EVERY_S = 10.0
 FIRST_MINUTES_S = 180.0
 GROWTH = 1.5
-"""After the first minutes the pause grows from look to look: a verdict on an hour is not revised every minute."""
+"""After the first minutes the pause grows: a verdict on an hour is not revised every minute."""
 MAX_SHARE = 0.008
 """Of a core, to be spent on looking."""
 BEGUN_POLL_S = 1.0

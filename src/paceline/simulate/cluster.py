@@ -118,7 +118,10 @@ class ClusterModel:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: cannot be read as a cluster file: {error}.") from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(
+                f"{path}: cannot be read as a cluster file: {why}. 'paceline measure' writes one."
+            ) from error
         return ClusterModel.parse(text, source=str(path), seed=seed)
 
     @staticmethod
