@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from paceline.cli.advise import command
+from paceline.errors import UsageError
 from paceline.launch.claim import claimed
 from paceline.launch.summary import RunResult
 from synthetic_runs import Ring, simulated_run
@@ -173,3 +174,17 @@ def test_epochs_reach_the_script(invoke, runs):
 def test_more_workers_than_the_cluster_has_are_refused(invoke, runs):
     done = invoke("--for", invoke.cluster, "-n", "9")
     assert "workers=9: expected 2 to 4" in str(done.exception)
+
+
+def test_a_target_that_is_not_logged_is_said_after_the_first_probe(invoke, runs):
+    done = invoke("--for", invoke.cluster, "--seeds", "3", "--target", "f1=0.9")
+    assert isinstance(done.exception, UsageError)
+    assert "the script logged no 'f1'" in str(done.exception)
+    assert len(runs.asked) == 1
+
+
+def test_one_seed_has_no_spread_and_says_what_would(invoke, runs):
+    done = invoke("--for", invoke.cluster, "--seeds", "1", "--target", "accuracy=0.9", "--json")
+    document = json.loads(done.stdout)
+    assert {row["spread_s"] for row in document["rows"]} == {None}
+    assert any("--seeds 3" in reason for reason in document["reasons"])

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from paceline.cli.compare import command
 from paceline.cli.report import command as report_command
 from paceline.compare.columns import result_columns
+from paceline.compare.export import as_json
 from paceline.compare.figures import figures_of
 from paceline.compare.rows import Row, mean_and_spread, rows_of
 from paceline.compare.table import WIDTH, render
@@ -139,6 +140,33 @@ def test_several_sizes_have_a_speed_up_chart(tmp_path):
     (chart,) = speed_up_charts(_rows(runs))
     assert "each worker adds one" in chart.svg
     assert speed_up_charts(_rows(runs[:2])) == []
+
+
+def test_who_of_a_cluster_is_left_out_is_said_for_each_size_and_under_the_table(plan, tmp_path):
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(
+        "[workers]\ncount = 4\nstep_s = 0.03\n[[stragglers]]\nrank = 3\nfactor = 4.0\n"
+    )
+    told = []
+    chosen = replace(plan, sizes=(2, 4), seeds=1, emulate=cluster, trials=trials_from("sync", ()))
+    done = carry_out(chosen, None, pretend, told.append)
+    (note,) = done.notes
+    assert note.endswith(
+        "2 take part: ranks 2, 3 left out, and with rank 3 what the file says of it"
+    )
+    assert told[0] == note
+    assert note in render(done.rows(), None, done.notes)
+    assert note in json.loads(as_json(done.rows(), None, report="", notes=done.notes))["remarks"]
+
+
+def test_a_target_that_the_first_run_did_not_log_is_said_at_once(plan):
+    told = []
+    carry_out(plan, parse_target("f1=0.5"), pretend, told.append)
+    assert told[2].startswith("No run logged 'f1': call worker.log(f1=...)")
+    assert sum("f1" in line for line in told) == 1
+    told.clear()
+    carry_out(replace(plan, out=plan.out / "b"), parse_target("accuracy=0.5"), pretend, told.append)
+    assert not any("No run logged" in line for line in told)
 
 
 def test_ctrl_c_keeps_what_was_finished(plan):

@@ -77,8 +77,8 @@ def test_the_terminal_and_the_json_have_both_planes():
         server=tuple(timed("server", 2, 2, 2, 2)),
     )  # fmt: skip
     judged = judge(measured)
-    assert "server plane, push to pull" in render(measured, judged, None)
-    assert "at all sizes sync:allreduce" in render(measured, judged, None)
+    assert "server plane, push to pull" in render(measured, judged, None, "cluster.toml")
+    assert "at all sizes sync:allreduce" in render(measured, judged, None, "cluster.toml")
     document = json.loads(as_json(measured, judged, None, "cluster.toml"))
     assert [one["seconds"] for one in document["server_plane"]] == [2, 2, 2, 2]
     assert "sync:allreduce" in document["faster_plane"]

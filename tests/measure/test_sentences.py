@@ -51,7 +51,7 @@ def test_a_busy_host_is_remarked_once():
 def test_terminal_json_and_pictures():
     measured = measured_group(rates=[125e6, 125e6, 25e6, 125e6])
     judged = judge(measured)
-    text = render(measured, judged, None)
+    text = render(measured, judged, None, "cluster.toml")
     assert text.startswith(judged.verdict)
     assert "bandwidth, row sends to column" in text
     document = json.loads(as_json(measured, judged, None, "cluster.toml"))

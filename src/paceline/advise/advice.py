@@ -121,8 +121,9 @@ def _simplest_of(usable: Sequence[Summary]) -> Summary:
 
 
 def _tie(best: Summary, row: Summary) -> float:
-    seeds = min(best.seeds, row.seeds)
-    error_s = ((best.spread_s**2 + row.spread_s**2) / seeds) ** 0.5 if seeds > 1 else 0.0
+    if best.spread_s is None or row.spread_s is None:
+        return TIE
+    error_s = ((best.spread_s**2 + row.spread_s**2) / min(best.seeds, row.seeds)) ** 0.5
     return min(LARGEST_TIE, max(TIE, error_s / best.time_s))
 
 
@@ -162,7 +163,8 @@ def _why_it_is_chosen(chosen: Summary, rows: Sequence[Summary]) -> str:
     if best.time_s < chosen.time_s:
         return (
             f"{chosen.candidate} is within {share(chosen.time_s / best.time_s - 1)} of {best.candidate}, "
-            f"the fastest, which is a tie with {chosen.seeds} seeds; the simpler one wins ties."
+            f"the fastest, which is a tie with {chosen.seeds} seed{'s' * (chosen.seeds > 1)}; "
+            "the simpler one wins ties."
         )
     return (
         f"{chosen.candidate} reaches the target in {duration(chosen.time_s)}, the next ({best.candidate}) in "
@@ -222,7 +224,11 @@ def _about_certainty(rows: Sequence[Summary]) -> str:
     seeds = min(row.seeds for row in rows)
     if seeds >= SURE_SEEDS:
         return ""
-    return f"{seeds} seed{'s' if seeds > 1 else ''}: differences below the spread may be chance."
+    if seeds == 1:
+        return (
+            "1 seed shows no spread: any difference may be chance. --seeds 3 shows which are not."
+        )
+    return f"{seeds} seeds: differences below the spread may be chance."
 
 
 def _changes(

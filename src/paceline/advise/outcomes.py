@@ -72,12 +72,12 @@ class Outcome:
 class Summary:
     """A candidate over its seeds. Times and samples to the target; inf if a seed did not reach it.
 
-    ``spread_s``: standard deviation over seeds, 0 for one.
+    ``spread_s``: standard deviation over seeds; None where only one, or none, reached it.
     """
 
     candidate: Candidate
     time_s: float
-    spread_s: float
+    spread_s: float | None
     samples: float
     seeds: int
     reached: int
@@ -136,7 +136,7 @@ def summary_of(
     return Summary(
         candidate=candidate,
         time_s=_typical(times),
-        spread_s=stdev(finite) if len(finite) > 1 else 0.0,
+        spread_s=stdev(finite) if len(finite) > 1 else None,
         samples=_typical(samples),
         seeds=len(own),
         reached=len(finite),

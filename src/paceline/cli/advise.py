@@ -111,6 +111,8 @@ def _advised(
     alone, sync = baselines(workers)
     if not probes.carry_out([alone], 1):
         return stopped, None
+    if target is not None and not probes.outcomes[0].failure:
+        _check_logged(target, probes)
     unfit = does_not_fit(probes.outcomes[0], options["memory"])
     if unfit is not None:
         return unfit, None

@@ -105,9 +105,9 @@ def _print(campaign: Campaign, plan: Plan, target: Target | None, as_json: bool)
     rows = campaign.rows()
     path = _write_report(campaign, plan, target)
     if as_json:
-        click.echo(figures_as_json(rows, target, report=path))
+        click.echo(figures_as_json(rows, target, report=path, notes=campaign.notes))
         return
-    click.echo(render(rows, target))
+    click.echo(render(rows, target, campaign.notes))
     click.echo(f"\nreport: {path}" if path else "\nNo run finished: no report.")
 
 

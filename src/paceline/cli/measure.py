@@ -29,7 +29,7 @@ Examples:
 \b
 Exit codes:
   0    measured; nothing stands out
-  1    a link, port or host is slow and named
+  1    a link, port, host, or the machine of a rank is slow and named
   2    a value on the command line is wrong, or the group failed
   3    undecided: the links cannot be judged, and the verdict says why
        (1 and 3 with -n only: under another launcher 0, because to it they would be failures)
@@ -224,12 +224,15 @@ def _conclude(options: dict[str, Any], measured: Measurement, interrupted: bool)
     if options["as_json"]:
         click.echo(as_json(measured, judged, steps, str(options["out"])))
     else:
-        click.echo(f"{render(measured, judged, steps)}\n\nwritten: {options['out']}")
-    return EXIT_INTERRUPTED if interrupted else _exit_code(judged)
+        written = str(options["out"])
+        click.echo(f"{render(measured, judged, steps, written)}\n\nwritten: {written}")
+    return EXIT_INTERRUPTED if interrupted else _exit_code(judged, steps)
 
 
-def _exit_code(judged: Judged) -> int:
-    if judged.slow:
+def _exit_code(judged: Judged, steps: StepModel | None) -> int:
+    from paceline.measure.headline import slow_machines
+
+    if judged.slow or slow_machines(steps):
         return EXIT_FINDING
     return EXIT_UNDECIDED if judged.doubts else 0
 
@@ -253,10 +256,11 @@ def _recorded(options: dict[str, Any]) -> Run | None:
 
 
 def _steps(run: Run) -> StepModel:
+    from paceline.diagnose.origin import origin
     from paceline.measure.steps import step_model
     from paceline.simulate.recorded import recorded_times
 
-    return step_model(recorded_times(run).own_s)
+    return step_model(recorded_times(run).own_s, origin=origin(run))
 
 
 def _picture(path: Path | None, measured: Measurement, judged: Judged) -> None:

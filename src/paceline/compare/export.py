@@ -14,13 +14,15 @@ from paceline.compare.target import Target
 FORMAT_VERSION = 1
 
 
-def as_json(rows: Sequence[Row], target: Target | None, *, report: str) -> str:
+def as_json(
+    rows: Sequence[Row], target: Target | None, *, report: str, notes: Sequence[str] = ()
+) -> str:
     """The rows with all their figures. Numbers that JSON cannot hold (inf, NaN) become null."""
     document = {
         "format_version": FORMAT_VERSION,
         "target": None if target is None else str(target),
         "rows": [asdict(row) for row in rows],
-        "remarks": remarks(rows, target),
+        "remarks": [*notes, *remarks(rows, target)],
         "report": report,
     }
     return json.dumps(_holdable(document), indent=2)

@@ -97,12 +97,15 @@ def remarks(rows: Sequence[Row], target: Target | None = None) -> list[str]:
                 "plausible: the runs were too short, or the machine had other work. Measure again."
             )
     finished = [figures for row in rows for figures in row.runs]
-    if target and finished and not any(target.name in figures.metrics for figures in finished):
-        found.append(_unknown(target, finished))
+    if target and finished and (unknown := unknown_target(target, finished)):
+        found.append(unknown)
     return found + _about_stability(rows)
 
 
-def _unknown(target: Target, finished: Sequence[Figures]) -> str:
+def unknown_target(target: Target, finished: Sequence[Figures]) -> str:
+    """That none of the ``finished`` runs logged what is aimed at; "" if one did."""
+    if any(target.name in figures.metrics for figures in finished):
+        return ""
     logged = sorted({name for figures in finished for name in figures.metrics})
     known = f" What was logged: {', '.join(logged)}." if logged else ""
     return (

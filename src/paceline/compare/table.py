@@ -16,11 +16,11 @@ from paceline.terminal import WIDTH, as_text
 GAP = 2
 
 
-def render(rows: Sequence[Row], target: Target | None = None) -> str:
-    """The comparison: results, their causes, and what must not be overlooked."""
+def render(rows: Sequence[Row], target: Target | None = None, notes: Sequence[str] = ()) -> str:
+    """The comparison: results, their causes, and what must not be overlooked, ``notes`` first."""
     tables = [result_columns(rows, target), cause_columns()]
     drawn = [_table(rows, group) for columns in tables for group in _fitting(rows, columns)]
-    return "\n".join([as_text(*drawn), "", *_below(rows, target)]).strip("\n")
+    return "\n".join([as_text(*drawn), "", *notes, *_below(rows, target)]).strip("\n")
 
 
 def _below(rows: Sequence[Row], target: Target | None) -> list[str]:

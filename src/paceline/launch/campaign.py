@@ -8,12 +8,12 @@ figures mean :mod:`paceline.compare`'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
 from paceline.compare.figures import Figures, figures_of
-from paceline.compare.rows import Row, check_seeds, with_speed_up, with_stability
+from paceline.compare.rows import Row, check_seeds, unknown_target, with_speed_up, with_stability
 from paceline.compare.target import Target
 from paceline.errors import UsageError, bad_value
 from paceline.launch.claim import claimed
@@ -108,10 +108,12 @@ class CellResult:
 
 @dataclass(kw_only=True, slots=True)
 class Campaign:
-    """The results so far. ``interrupted``: the user ended it before the last run."""
+    """The results so far. ``interrupted``: the user ended it before the last run. ``notes``: what a reader
+    must know of all of them."""
 
     results: list[CellResult] = field(default_factory=list)
     interrupted: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def runs(self) -> list[Run]:
@@ -168,11 +170,20 @@ def carry_out(plan: Plan, target: Target | None, execute: Execute, tell: Tell) -
     cells = list(plan.cells())
     for cell in cells:
         checked(plan.request(cell))
-    if absent := left_out_of(plan.request(max(cells, key=lambda cell: cell.workers))):
-        tell(absent)
+    notes = _left_out(plan, cells)
+    for note in notes:
+        tell(note)
     with claimed(plan.out, "compare"):
         _check_new(plan, cells)
-        return _carry_out(plan, cells, target, execute, tell)
+        done = _carry_out(plan, cells, target, execute, tell)
+        return replace(done, notes=notes)
+
+
+def _left_out(plan: Plan, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """What of the cluster takes no part, for each number of workers; the lone one stands for rank 0 anyway."""
+    sizes = {cell.workers: cell for cell in cells if cell.workers > 1}
+    said = [left_out_of(plan.request(sizes[size])) for size in sorted(sizes)]
+    return tuple(filter(None, said))
 
 
 def _check_new(plan: Plan, cells: Sequence[Cell]) -> None:
@@ -196,12 +207,20 @@ def _carry_out(
             result = _carry_out_cell(plan, cell, target, execute)
             campaign.results.append(result)
             tell(f"{place}: {_summary(result, plan)}")
+            if target and number == 1 and result.figures:
+                _tell_unknown(target, result.figures, tell)
             check_seeds([found.figures for found in campaign.results if found.figures])
             if result.interrupted:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         campaign.interrupted = True
     return campaign
+
+
+def _tell_unknown(target: Target, first: Figures, tell: Tell) -> None:
+    """At once, while little is lost: nobody wants to hear it after an hour of runs."""
+    if unknown := unknown_target(target, [first]):
+        tell(f"{unknown} Ctrl-C ends this; what was finished is kept.")
 
 
 def _carry_out_cell(plan: Plan, cell: Cell, target: Target | None, execute: Execute) -> CellResult:

@@ -23,7 +23,8 @@ FAR = 10.0
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepModel:
     """``factors``: of the ranks that are slow for good. ``hiccup_share`` of the steps take
-    ``hiccup_factor`` times as long. ``recorded``: steps behind it all."""
+    ``hiccup_factor`` times as long. ``recorded``: steps behind it all. ``origin``: that they were
+    emulated or simulated, in a clause; "" of a machine's own."""
 
     step_s: float
     jitter: float
@@ -31,9 +32,10 @@ class StepModel:
     hiccup_share: float = 0.0
     hiccup_factor: float = 1.0
     recorded: int = 0
+    origin: str = ""
 
 
-def step_model(own_s: tuple[Array, ...]) -> StepModel:
+def step_model(own_s: tuple[Array, ...], *, origin: str = "") -> StepModel:
     """From the seconds of each rank's micro-batches."""
     medians = np.array([np.median(times) for times in own_s])
     usual = float(np.median(medians)) if len(medians) > 2 else float(medians.min())
@@ -50,4 +52,5 @@ def step_model(own_s: tuple[Array, ...]) -> StepModel:
         hiccup_share=float(late.mean()),
         hiccup_factor=float(pooled[late].mean() / mean) if late.any() else 1.0,
         recorded=len(pooled),
+        origin=origin,
     )

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from paceline.compare.units import duration, size
+from paceline.measure.headline import headline, next_steps
 from paceline.measure.planes import USED, which_is_faster
 from paceline.measure.result import Link, Measurement
 from paceline.measure.sentences import Judged
@@ -23,10 +24,10 @@ MOST_SHOWN = 12
 """Ranks whose matrix fits a terminal."""
 
 
-def render(measured: Measurement, judged: Judged, steps: StepModel | None) -> str:
-    """Verdict first, then the matrices, then which all-reduce wins."""
-    parts = [judged.verdict]
-    parts += [f"Next\n  {line}" for line in dict.fromkeys(one.action for one in judged.slow)]
+def render(measured: Measurement, judged: Judged, steps: StepModel | None, written: str) -> str:
+    """Verdict first, then the matrices, then which all-reduce wins. ``written``: the cluster's file."""
+    parts = [headline(judged, steps)]
+    parts.append("\n".join(["Next", *(f"  {line}" for line in next_steps(judged, steps, written))]))
     if judged.slow and judged.doubts:
         parts.append("\n".join(["Not judged", *(f"  because {one}" for one in judged.doubts)]))
     parts += _drawn(_tables(measured))
@@ -40,7 +41,7 @@ def render(measured: Measurement, judged: Judged, steps: StepModel | None) -> st
 def as_json(measured: Measurement, judged: Judged, steps: StepModel | None, written: str) -> str:
     """All figures in SI units; ``schema`` rises when a field changes its meaning."""
     document: dict[str, Any] = {
-        "schema": SCHEMA, "verdict": judged.verdict, **asdict(judged), "complete": measured.complete,
+        "schema": SCHEMA, "verdict": headline(judged, steps), **asdict(judged), "complete": measured.complete,
         "places": [asdict(one) for one in measured.places],
         "links": [asdict(one) for one in measured.links],
         "all_reduce": [asdict(one) for one in measured.timings],
@@ -130,7 +131,8 @@ def _of_steps(steps: StepModel) -> str:
         f"{duration(steps.step_s * (1 + steps.jitter))} a micro-batch (mean of {steps.recorded})",
         *slow,
     ]
-    return "Steps\n  " + "; ".join([*told, *([hiccups] if steps.hiccup_share else [])])
+    whose = f"{steps.origin}\n  " if steps.origin else ""
+    return f"Steps\n  {whose}" + "; ".join([*told, *([hiccups] if steps.hiccup_share else [])])
 
 
 def _notes(measured: Measurement, judged: Judged) -> Iterator[str]:
