@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import hypot, isfinite, sqrt
 
 from paceline.advise.outcomes import Candidate, Outcome, Summary, is_sync, summary_of
 from paceline.advise.pace import Pace, accumulating, knee_accumulation, loses_below
@@ -123,7 +123,7 @@ def _simplest_of(usable: Sequence[Summary]) -> Summary:
 def _tie(best: Summary, row: Summary) -> float:
     if best.spread_s is None or row.spread_s is None:
         return TIE
-    error_s = ((best.spread_s**2 + row.spread_s**2) / min(best.seeds, row.seeds)) ** 0.5
+    error_s = hypot(best.spread_s, row.spread_s) / sqrt(min(best.seeds, row.seeds))
     return min(LARGEST_TIE, max(TIE, error_s / best.time_s))
 
 
