@@ -17,6 +17,8 @@ from paceline.diagnose.what_if import answer, by_strategy
 from paceline.strategies import SSP, Backup, Strategy, parse_strategy
 
 CURABLE = ("slow-rank", "slow-link", "stale-worker")
+NOTHING = 0.02
+"""A saving below that is none: only then is it said that no bound helps."""
 NO_BOUND = "No bound of SSP helps against one that is always slow."
 OLD_GRADIENTS = "--recipe stable, or a lower rate (--lr-factor 0.33)"
 
@@ -50,7 +52,8 @@ def _cure(found: Measured, finding: Finding, times: Times) -> str:
 def _of_rounds(pattern: str, times: Times) -> str:
     bound_helps = "ssp:3" in _helping(times)
     if pattern == "persistent":
-        return f"{_only_hiccups(times) if bound_helps else NO_BOUND} {_until(times)}"
+        saves = times.get("ssp:3", 1.0) <= 1.0 - NOTHING
+        return f"{_only_hiccups(times) if saves else NO_BOUND} {_until(times)}"
     where = "Look for what runs there at these times (a backup, a neighbour's job). "
     hidden = "bursts up to its length" if pattern == "bursty" else "hiccups"
     until = f"Until then {_shown('ssp:3', times)} hides {hidden}: others go on meanwhile."
