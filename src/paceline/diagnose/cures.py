@@ -62,8 +62,8 @@ def _of_rounds(pattern: str, times: Times) -> str:
 
 def _only_hiccups(times: Times) -> str:
     return (
-        f"Of this ssp:3 hides only hiccups ({ratio(times['ssp:3'])} of the time): any bound ends at the pace "
-        "of one that is always slow."
+        f"ssp:3 hides only the hiccups beside it ({ratio(times['ssp:3'])} of the time): any bound ends at the "
+        "pace of one that is always slow."
     )
 
 
