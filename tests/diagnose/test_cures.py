@@ -46,8 +46,8 @@ def test_the_sentence_follows_the_what_ifs():
 @pytest.mark.parametrize(
     ("pattern", "times", "said"),
     [
-        ("persistent", {"ssp:3": 0.88, "async": 0.7}, "ssp:3 hides only the hiccups beside it (0.88x of the time)"),
-        ("persistent", {"ssp:3": 0.955}, "ssp:3 hides only the hiccups beside it (0.95x of the time)"),
+        ("persistent", {"ssp:3": 0.88, "async": 0.7}, "only the hiccups beside it (0.88x of the time)"),
+        ("persistent", {"ssp:3": 0.955}, "only the hiccups beside it (0.95x of the time)"),
         ("persistent", {"ssp:3": 0.99, "async": 0.98}, f"{NO_BOUND} No other strategy makes up for it."),
         ("persistent", {"ssp:3": 1.0, "backup:1": 0.8}, "Until it is repaired: backup:1 (0.80x of"),
         ("transient", {"ssp:3": 0.8}, "Until then ssp:3 (0.80x of the time) hides hiccups"),

@@ -32,7 +32,7 @@ def with_cures(found: Measured, findings: Sequence[Finding]) -> list[Finding]:
         return list(findings)
     times = {word: one.time for word, one in by_strategy(found).items()}
     return [
-        replace(one, action=f"{one.action} {_cure(found, one, times)}".strip())
+        replace(one, action=f"{one.action}\n{_cure(found, one, times)}".strip())
         if times and one.cause in CURABLE
         else one
         for one in findings

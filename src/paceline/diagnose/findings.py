@@ -21,7 +21,7 @@ class Finding:
 
     ``ranks``: who is named, empty if nobody is. ``phase``: where in a window, ``pattern``:
     persistent, bursty or transient; empty where the cause has none. ``cost``: the share of the run's
-    time that would be saved without it, 0 to 1. ``sentence``, ``evidence``, ``action``: for people.
+    time that would be saved without it, 0 to 1. ``sentence``, ``evidence``, ``action`` (lines): for people.
     ``figures``: the numbers behind the evidence, SI units.
     """
 

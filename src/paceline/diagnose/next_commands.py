@@ -21,7 +21,7 @@ def with_next_command(run: Run, findings: Sequence[Finding]) -> list[Finding]:
     first = max(able, key=lambda one: one.cost)
     asking = f"Which strategy then trains soonest: {_command(run)}"
     return [
-        replace(one, action=f"{one.action} {asking}") if one is first else one for one in findings
+        replace(one, action=f"{one.action}\n{asking}") if one is first else one for one in findings
     ]
 
 

@@ -34,7 +34,7 @@ def as_json(diagnosis: Diagnosis) -> str:
 
 def _finding(finding: Finding, *, heading: str) -> str:
     evidence = _block("Evidence", finding.evidence)
-    text = f"{evidence}\n{_block('Next', [finding.action])}"
+    text = f"{evidence}\n{_block('Next', finding.action.splitlines())}"
     return f"{heading}\n\n{text}" if heading else text
 
 
