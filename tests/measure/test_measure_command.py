@@ -16,6 +16,7 @@ from paceline.cli import paceline
 from paceline.errors import UsageError
 from paceline.launch.local_group import said_by_group
 from paceline.simulate.cluster import ClusterModel
+from synthetic_runs import Ring, simulated_run
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(400)
@@ -43,6 +44,16 @@ def test_refused_before_anything_starts(words, message):
     done = invoke(*words)
     assert isinstance(done.exception, UsageError)
     assert message in str(done.exception)
+
+
+def test_a_run_of_more_workers_than_are_measured_is_refused_before_anything_starts(tmp_path):
+    """Else the cluster.toml would name a straggler that is not in it, and nobody could read it."""
+    recorded = str(simulated_run(tmp_path / "run", Ring(workers=4)))
+    done = invoke("-n", "2", "--from", recorded)
+    assert isinstance(done.exception, UsageError)
+    assert f"expected 4, as many as {recorded} has recorded" in str(done.exception)
+    missing = invoke("-n", "2", "--from", str(tmp_path / "none"))
+    assert "no run here" in str(missing.exception)
 
 
 def run(*words, **options):

@@ -104,8 +104,21 @@ def _plan(options: dict[str, Any]) -> dict[str, Any]:
     if options["per_node"] is None and per_node == 1:
         words = [word for word in words if word != "hierarchical"]
     check_nodes(workers, per_node)
+    _check_source(options["source"], workers)
     options["server"] = SERVER in words and options["workers"] is not None
     return {"algorithms": tuple(word for word in words if word != SERVER), "per_node": per_node}
+
+
+def _check_source(source: Path | None, workers: int) -> None:
+    """Before anything is measured: the run can be read, and has no rank that the group lacks."""
+    from paceline.errors import bad_value
+    from paceline.runs import read_run
+
+    if source is not None and (recorded := read_run(source).setup.world_size) > workers:
+        allowed = f"{recorded}, as many as {source} has recorded"
+        raise bad_value(
+            "workers", workers, allowed, "Its slow ranks would be missing in the group."
+        )
 
 
 def _ranks_of_a_node(started_here: int | None, workers: int) -> int:
