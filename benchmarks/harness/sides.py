@@ -82,6 +82,7 @@ def on_hosts(script: str, *arguments: str, places: Sequence[Host]) -> Launch:
     command = [sys.executable, str(SCRIPTS / script), "--line", "{line}", *arguments]
     shared = {
         "MASTER_ADDR": places[0].address, "MASTER_PORT": _free_port(), "GLOO_SOCKET_IFNAME": PORT,
+        "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
     }  # fmt: skip
     ranked = _ranked(len(places), shared)
     return Launch(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.bench import Bench
 from harness.pairing import in_pairs
 from harness.results import Row
 from harness.sides import Launch, SideFailedError, on_hosts
 from prediction.namespaces import Host, hosts, missing
+
+from paceline.transport.keys import make_key
 
 RATE_BITS_PER_S = 1e9
 
@@ -29,8 +32,8 @@ class Wire:
     def key(self) -> str:
         return f"wire N={self.workers} {self.compress or 'dense'}"
 
-    def ours(self, places: Sequence[Host]) -> Launch:
-        words = ["--task", "A", "--strategy", "sync:allreduce"]
+    def ours(self, places: Sequence[Host], key: Path) -> Launch:
+        words = ["--task", "A", "--strategy", "sync:allreduce", "--key", str(key)]
         return on_hosts(
             "ours.py", *words, *_option("--compress", _warm(self.compress)), places=places
         )
@@ -52,14 +55,17 @@ def measure(bench: Bench) -> Iterator[Row]:
     if wanted and (reason := missing()):
         yield Row(key="wire", value=None, failure=f"left out: {reason}")
         return
+    key = bench.directory / "key"
+    if wanted:
+        make_key(key)
     for wire in wanted:
         with hosts((RATE_BITS_PER_S,) * wire.workers) as places:
-            yield _row(bench, wire, places)
+            yield _row(bench, wire, places, key)
 
 
-def _row(bench: Bench, wire: Wire, places: Sequence[Host]) -> Row:
+def _row(bench: Bench, wire: Wire, places: Sequence[Host], key: Path) -> Row:
     try:
-        with bench.started(wire.peer(places), wire.ours(places)) as (peer, ours):
+        with bench.started(wire.peer(places), wire.ours(places, key)) as (peer, ours):
             return in_pairs(ours, peer, bench, wire.key).row(wire.key)
     except SideFailedError as error:
         return Row(key=wire.key, value=None, failure=str(error))

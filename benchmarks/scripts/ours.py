@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ def main() -> None:
     parser.add_argument("--health", type=int, default=0)
     parser.add_argument("--clip-norm", type=float)
     parser.add_argument("--strategy", default="sync")
+    parser.add_argument("--key", type=Path)
     parser.add_argument("--compress")
     args = parser.parse_args()
 
@@ -31,6 +33,7 @@ def main() -> None:
         model,
         task.optimizer(model, args.momentum),
         strategy=args.strategy,
+        runtime=paceline.Runtime(key=args.key),
         health=args.health or False,
         clip_norm=args.clip_norm,
         compress=args.compress,
