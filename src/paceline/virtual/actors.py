@@ -8,10 +8,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 
 from paceline.errors import UsageError
 
 LOOK_EVERY_S = 3.0
+_IMPORTS = (
+    "{} wants to import a module that another worker is in the midst of importing, and waits there for "
+    "this one: a module trains while it is imported. In virtual time let the script call a function "
+    "that trains."
+)
 
 
 class Actor:
@@ -37,25 +43,29 @@ class Actor:
         """
         assert not self.ended
         self._may_go.release()
+        seen = None
         while not self._has_paused.acquire(timeout=LOOK_EVERY_S):
-            self._refuse_to_wait_for_an_import()
+            waits_in = self._waits_for_an_import()
+            if (
+                waits_in is not None and waits_in is seen
+            ):  # on its way through, it is there but once
+                raise UsageError(_IMPORTS.format(self._thread.name))
+            seen = waits_in
 
     def pause(self) -> None:
         """Its own call: wait until it is resumed."""
         self._has_paused.release()
         self._may_go.acquire()
 
-    def _refuse_to_wait_for_an_import(self) -> None:
-        """While one actor goes on no other does: a module that another is importing is never there."""
+    def _waits_for_an_import(self) -> FrameType | None:
+        """The call in which it takes the lock of a module, if it is there now.
+
+        While one actor goes on no other does: a module that another is importing is never there.
+        """
         frame = sys._current_frames().get(self._thread.ident or 0)
         if frame is None or "importlib._bootstrap" not in frame.f_code.co_filename:
-            return
-        if frame.f_code.co_name == "acquire":
-            raise UsageError(
-                f"{self._thread.name} wants to import a module that another worker is in the midst of "
-                "importing, and waits there for this one: a module trains while it is imported. In "
-                "virtual time let the script call a function that trains."
-            )
+            return None
+        return frame if frame.f_code.co_name == "acquire" else None
 
     def _run(self) -> None:
         self._may_go.acquire()
