@@ -32,6 +32,8 @@ GROWTH = 1.5
 MAX_SHARE = 0.008
 """Of a core, to be spent on looking."""
 BEGUN_POLL_S = 1.0
+LEFT_ALONE_AFTER_S = 0.1
+"""At the end: Ctrl-C has to end a run within two seconds, and a look has the lowest priority."""
 LOWEST_PRIORITY = 19
 LEAST_AT_END, MOST_AT_END_BYTES = 20, 20e6
 """Windows of a worker below which nothing can be said; and what takes longer to judge than a user waits."""
@@ -139,7 +141,7 @@ class LiveVerdict:
     def close(self) -> None:
         """No more looks. One that is under way is left to itself: it only reads."""
         self._stop.set()
-        self._thread.join(timeout=1.0)
+        self._thread.join(timeout=LEFT_ALONE_AFTER_S)
 
     def _run(self) -> None:
         with suppress(OSError, AttributeError):  # on Linux this is the thread's alone
