@@ -5,7 +5,7 @@ What each word *does* is decided in :mod:`paceline.policy`; this module only kno
 ====================  ==========================================================
 text                  value
 ====================  ==========================================================
-``sync``              ``Sync()``: topology by rule (see :func:`paceline.launch`)
+``sync``              ``Sync()``: topology by rule (``worker/topology.py``)
 ``sync:allreduce``    ``Sync(topology="allreduce")``
 ``sync:server``       ``Sync(topology="server")``; ``sync:server:continue`` survives deaths
 ``backup:1``          ``Backup(spares=1)``

@@ -7,7 +7,7 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.strategies import parse_strategy
-from paceline.worker.assembly import topology
+from paceline.worker.topology import topology
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,6 @@ The order matters: ranks compare what they train before they share anything, and
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,14 +14,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from paceline.errors import MismatchError, PacelineError, StoppedError, UsageError
+from paceline.errors import MismatchError, PacelineError, StoppedError
 from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.policy.grouping import check_rounds
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network, over_network
-from paceline.strategies import Hybrid, Strategy, Sync, drifts
+from paceline.strategies import Hybrid, Strategy
 from paceline.worker import recipe_parts
 from paceline.worker.agreement import Agreement
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms
@@ -53,6 +52,7 @@ from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
 from paceline.worker.surroundings import REAL, Surroundings
+from paceline.worker.topology import topology
 from paceline.worker.training import Training
 from paceline.worker.ways import Ways, ways_of
 
@@ -240,46 +240,6 @@ def _leave(session: Session | None, error: BaseException) -> None:
         session.abort(failure_text(error))
     with suppress(PacelineError):  # the reason for leaving is the one to hear of
         session.close("departed")
-
-
-def topology(
-    strategy: Strategy,
-    world_size: int,
-    device: torch.device,
-    platform: str = sys.platform,
-    *,
-    collectives: bool = True,
-) -> PlaneName:
-    """Which plane joins the workers; where they are on several hosts ``strategy`` says so by now.
-    Without ``collectives`` (several workers in one process) the server does what all-reduce would.
-
-    Raises UsageError where the operating system lacks what the plane needs.
-    """
-    if world_size == 1:
-        return "local"
-    if platform == "win32":
-        raise UsageError(
-            "Several workers need Linux or macOS; on Windows use WSL 2, or one worker."
-        )
-    if drifts(strategy):
-        return "replicas"
-    shares_memory = platform == "linux"
-    if isinstance(strategy, Hybrid) and not collectives:
-        raise UsageError(
-            f"{strategy} and virtual time (or simulation) cannot work together: groups are not built there. "
-            f"Use strategy={str(strategy.outer)!r}."
-        )
-    if not isinstance(strategy, Sync) or strategy.topology == "server":
-        if not shares_memory:
-            raise UsageError(
-                f"strategy={str(strategy)!r} needs Linux (memfd). Use 'sync:allreduce'."
-            )
-        return "hybrid" if isinstance(strategy, Hybrid) else "server"
-    if not collectives:
-        return "server"
-    if strategy.topology == "auto" and device.type == "cpu" and shares_memory:
-        return "server"
-    return "allreduce"
 
 
 def trace_path(options: Options, launch: Launch) -> Path | None:
