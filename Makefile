@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-compression bench-encoding bench-measure bench-predict bench-wire bench-local clean
+.PHONY: demo test test-full lint bench bench-accuracy bench-advise bench-encoding bench-measure bench-predict bench-traffic bench-wire clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,7 +28,7 @@ lint: $(VENV)/.installed  ## style, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-predict: $(VENV)/.installed  ## simulated against real runs, about 10 minutes; ARGS="--seed 7", see ARGS=--help
+bench-predict: $(VENV)/.installed  ## simulated against real runs, about 15 minutes; ARGS="--seed 7", see ARGS=--help
 	$(BIN)/python benchmarks/predict.py $(ARGS)
 
 bench-measure: $(VENV)/.installed  ## paceline measure in four network namespaces (root, iproute2), about 3 minutes
@@ -43,14 +43,11 @@ bench-wire: $(VENV)/.installed  ## the same between hosts at 1 Gb/s (root, iprou
 bench-encoding: $(VENV)/.installed  ## what encoding gradients costs, every codec; a minute
 	$(BIN)/python benchmarks/encoding.py $(ARGS)
 
-bench-compression: $(VENV)/.installed  ## what compression does to accuracy; hours in all, goes on where it was
-	$(BIN)/python benchmarks/compression.py $(ARGS)
-
 bench-accuracy: $(VENV)/.installed  ## what ssp and async lose under recipe="stable"; hours in all, goes on where it was, see ARGS=--help
 	$(BIN)/python benchmarks/accuracy_recipe.py $(ARGS)
 
-bench-local: $(VENV)/.installed  ## does local SGD train as well as sync? Half an hour; goes on where it was, see ARGS=--help
-	$(BIN)/python benchmarks/local.py $(ARGS)
+bench-traffic: $(VENV)/.installed  ## what compression and fewer exchanges do to accuracy; hours in all, goes on where it was, see ARGS=--help
+	$(BIN)/python benchmarks/less_traffic.py $(ARGS)
 
 bench-advise: $(VENV)/.installed  ## is the advice right on eight clusters from a seed? An hour; goes on where it was, see ARGS=--help
 	$(BIN)/python benchmarks/advise.py $(ARGS)

@@ -8,7 +8,13 @@ from rich.console import Console
 
 from prediction.rows import MEDIAN_LIMIT, Row, median_error
 
-UNITS = {"time_s": "s", "windows_per_s": "/s", "knee_workers": "workers", "ring_s": "s"}
+UNITS = {
+    "time_s": "s",
+    "windows_per_s": "/s",
+    "knee_workers": "workers",
+    "ring_s": "s",
+    "window_s": "s",
+}
 
 
 def print_row(console: Console, row: Row) -> None:

@@ -1,9 +1,9 @@
-"""Does local SGD train as well as sync with a fraction of the exchanges? `make bench-local`.
+"""Does a run that sends less train as well as sync? ``make bench-traffic``.
 
-Four workers train the Fashion-MNIST CNN (momentum 0.9, batch 32, cosine, 10 epochs) under sync and under
-each strategy that meets less often, all at the learning rate that was better for sync on images kept back.
-What is stored already is not trained again. In virtual time (true
-gradients, four workers in one process: five minutes of one core a cell of 10 epochs), or --real.
+Four workers train the Fashion-MNIST CNN (momentum 0.9, batch 32, cosine, 10 epochs) under sync, with
+compressed gradients, and under strategies that meet less often, all at the learning rate that was better
+for sync on images kept back. What is stored already is not trained again. In virtual time (true
+gradients, four workers in one process: one to five minutes of one core a cell) or on real processes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from replicas.cells import EPOCHS, Cell, Result, plan, said
-from replicas.store import Store
-from replicas.table import table
 from rich.console import Console
+from traffic.cells import DENSE, EPOCHS, Cell, Result, plan
+from traffic.store import Store
+from traffic.table import table
 
 from paceline.errors import UsageError
 from paceline.runs import Run, read_run
@@ -31,14 +31,15 @@ CLUSTER = "[workers]\ncount = {workers}\nstep_s = 1.0\njitter = 0.1\nseed = {see
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60, help="begin no cell later (60)")
-    parser.add_argument("--seeds", type=int, default=3, help="of each strategy (3)")
-    parser.add_argument("--real", type=int, default=0, help="seeds on real processes, last (0)")
+    parser.add_argument("--seeds", type=int, default=10, help="pairs of what is judged (10)")
+    parser.add_argument("--real", type=int, default=3, help="seeds on real processes (3)")
+    parser.add_argument("--only", default="", help="cells whose description holds this")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of each run ({EPOCHS})")
     parser.add_argument("--table", action="store_true", help="train nothing")
-    parser.add_argument("--store", type=Path, default=HERE / "results" / "local.jsonl")
+    parser.add_argument("--store", type=Path, default=HERE / "results" / "less_traffic.jsonl")
     args = parser.parse_args()
 
-    console, store = Console(), Store(args.store)
+    console, store = Console(width=120), Store(args.store)
     if not args.table:
         try:
             work(store, args, console)
@@ -47,26 +48,26 @@ def main() -> None:
     for real in (False, True):
         if shown := table(store, epochs=args.epochs, real=real):
             console.print(shown)
-    missing = [
-        cell
-        for cell in plan(store.picked(), args.epochs, args.seeds, args.real)
-        if cell not in store
-    ]
-    if missing:
-        console.print(f"{len(missing)} cells are missing, first: {said(missing[0])}", style="dim")
+    if missing := [cell for cell in wanted(store, args) if cell not in store]:
+        console.print(f"{len(missing)} cells are missing, first: {missing[0]}", style="dim")
 
 
 def work(store: Store, args: argparse.Namespace, console: Console) -> None:
     """Train what is missing until the time is up."""
     until_s = time.monotonic() + 60 * args.minutes
     while time.monotonic() < until_s:
-        cells = plan(store.picked(), args.epochs, args.seeds, args.real)
-        cell = next((one for one in cells if one not in store), None)
+        cell = next((one for one in wanted(store, args) if one not in store), None)
         if cell is None:
             return
         result = trained(cell)
         store.add(cell, result)
-        console.print(f"{said(cell)}: {result.score:.2f} %", style="dim", highlight=False)
+        console.print(f"{cell}: {result.score:.2f} %", style="dim", highlight=False)
+
+
+def wanted(store: Store, args: argparse.Namespace) -> list[Cell]:
+    """What was asked for, stored or not, the most important first."""
+    cells = plan(store.picked(), epochs=args.epochs, seeds=args.seeds, real=args.real)
+    return [cell for cell in cells if args.only in str(cell)]
 
 
 def trained(cell: Cell) -> Result:
@@ -78,7 +79,8 @@ def trained(cell: Cell) -> Result:
         command = [
             sys.executable, "-m", "paceline.cli", "run", "--quiet", "--out", str(out),
             *([] if cell.real else ["--virtual", str(cluster)]), "-n", str(cell.workers),
-            "--strategy", cell.strategy, "--seed", str(cell.seed), "--threads", "1",
+            "--strategy", cell.strategy, *(["--compress", cell.compress] if cell.compress != DENSE else []),
+            "--seed", str(cell.seed), "--threads", "1",
             str(SCRIPT), "fashion", "--lr", str(cell.lr), "--epochs", str(cell.epochs),
             *(["--held-out"] if cell.held_out else []),
         ]  # fmt: skip
@@ -88,7 +90,7 @@ def trained(cell: Cell) -> Result:
         try:
             run = read_run(out)
         except UsageError:
-            raise SystemExit(f"{said(cell)} failed:\n{ended.stderr[-3000:]}") from None
+            raise SystemExit(f"{cell} failed:\n{ended.stderr[-3000:]}") from None
     score = run.metrics[-1].value if run.metrics and not ended.returncode else float("-inf")
     return _result(run, score, time.monotonic() - began_s)
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from replicas.cells import Cell, Result, picking
+from traffic.cells import Cell, Result, Way, picking
 
 
 class Store:
@@ -22,6 +22,7 @@ class Store:
         return cell in self._results
 
     def result(self, cell: Cell) -> Result:
+        """What became of ``cell``, which is stored."""
         return self._results[cell]
 
     def add(self, cell: Cell, result: Result) -> None:
@@ -37,12 +38,12 @@ class Store:
             return None
         return max(cells, key=lambda cell: self.result(cell).score).lr
 
-    def seeds(self, strategy: str, *, epochs: int, real: bool) -> list[Cell]:
-        """The strategy's cells on test data at the rate that was picked, by seed."""
-        wanted = (strategy, self.picked(), epochs, False, real)
+    def seeds(self, way: Way, *, epochs: int, real: bool) -> list[Cell]:
+        """The way's cells on test data at the rate that was picked, by seed."""
+        wanted = (way, self.picked(), epochs, False, real)
         found = [
             one
             for one in self._results
-            if (one.strategy, one.lr, one.epochs, one.held_out, one.real) == wanted
+            if (one.way, one.lr, one.epochs, one.held_out, one.real) == wanted
         ]
         return sorted(found, key=lambda cell: cell.seed)

@@ -1,0 +1,111 @@
+"""Which trainings answer whether a run with less traffic trains as well as sync. Runs nothing.
+
+One learning rate for all, sync's best of two on training data kept back, from a seed used for nothing
+else: the question is what becomes of a run when one word is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+SYNC, DENSE = "sync", "none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """The two words that say how much is sent."""
+
+    strategy: str = SYNC
+    compress: str = DENSE
+
+    def __str__(self) -> str:
+        return self.strategy if self.compress == DENSE else f"{self.strategy} {self.compress}"
+
+
+DENSE_SYNC = Way()
+JUDGED = (DENSE_SYNC, Way(compress="topk:0.01"), Way(compress="powersgd:4"))
+"""What ten pairs were promised of."""
+FEWER = (Way(strategy="local:8"), Way(strategy="diloco:50"))
+WITHOUT = tuple(
+    Way(compress=word)
+    for word in (
+        "topk:0.01,feedback=off", "topk:0.01,warmup=0", "powersgd:4,feedback=off", "powersgd:4,warmup=0",
+    )
+)  # fmt: skip
+OTHERS = (
+    *(Way(compress=word) for word in ("sign", "int8", "randomk:0.01")),
+    Way(strategy="local:50"), Way(strategy="local:inf"),
+)  # fmt: skip
+WAYS = (*JUDGED, *WITHOUT, *OTHERS[:3], *FEWER, *OTHERS[3:])
+"""In the order of the table."""
+RATES = (0.04, 0.08)
+PICK_SEED, PICK_EPOCHS = 100, 3
+EPOCHS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One training. ``real``: on processes of its own, else in virtual time."""
+
+    strategy: str = SYNC
+    compress: str = DENSE
+    lr: float
+    seed: int
+    epochs: int = EPOCHS
+    held_out: bool = False
+    real: bool = False
+    workers: int = 4
+
+    @property
+    def way(self) -> Way:
+        """Its two words."""
+        return Way(strategy=self.strategy, compress=self.compress)
+
+    def __str__(self) -> str:
+        how, data = "real" if self.real else "virtual", "held-out" if self.held_out else "test"
+        words = f"{self.way} lr {self.lr:g} seed {self.seed}"
+        return f"{words} {data} {self.epochs} epochs {how}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """``score``: accuracy in per cent. ``exchanges``, ``sent_bytes``: of rank 0, in ``windows`` windows.
+    ``drift``: its replica's distance from the mean as the last pass ended, over the mean's norm."""
+
+    score: float
+    windows: int
+    exchanges: int
+    sent_bytes: int
+    drift: float
+    wall_s: float
+
+
+def picking() -> list[Cell]:
+    """The cells that pick the learning rate."""
+    return [Cell(lr=lr, seed=PICK_SEED, epochs=PICK_EPOCHS, held_out=True) for lr in RATES]
+
+
+def plan(lr: float | None, *, epochs: int, seeds: int, real: int) -> Iterator[Cell]:
+    """All cells, the most important first; only those that pick the rate while it is open.
+
+    ``seeds`` of what is judged by pairs, of the rest at most three; ``real`` seeds on processes.
+    """
+    yield from picking()
+    if lr is None:
+        return
+    few = min(seeds, 3)
+
+    def cells(ways: Sequence[Way], seeds: range, *, real: bool = False) -> Iterator[Cell]:
+        for seed in seeds:
+            for way in ways:
+                yield Cell(
+                    strategy=way.strategy, compress=way.compress, lr=lr, seed=seed, epochs=epochs,
+                    real=real,
+                )  # fmt: skip
+
+    yield from cells((*JUDGED, *FEWER), range(few))
+    yield from cells(WITHOUT, range(few))
+    yield from cells((*JUDGED, *FEWER), range(real), real=True)
+    yield from cells(JUDGED, range(few, seeds))
+    yield from cells(OTHERS, range(few))
