@@ -1,9 +1,10 @@
 """Does a run that sends less train as well as sync? ``make bench-traffic``.
 
 Four workers train the Fashion-MNIST CNN (momentum 0.9, batch 32, cosine, 10 epochs) under sync, with
-compressed gradients, and under strategies that meet less often, all at the learning rate that was better
-for sync on images kept back. What is stored already is not trained again. In virtual time (true
-gradients, four workers in one process: one to five minutes of one core a cell) or on real processes.
+compressed gradients, and under strategies that meet less often, all at the learning rate that was best
+for sync on images kept back (diloco at its own). What is stored already is not trained again. In virtual
+time (true gradients, four workers in one process: one to five minutes of one core a cell), then a few on
+real processes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def work(store: Store, args: argparse.Namespace, console: Console) -> None:
 
 def wanted(store: Store, args: argparse.Namespace) -> list[Cell]:
     """What was asked for, stored or not, the most important first."""
-    cells = plan(store.picked(), epochs=args.epochs, seeds=args.seeds, real=args.real)
+    cells = plan(store.picked, epochs=args.epochs, seeds=args.seeds, real=args.real)
     return [cell for cell in cells if args.only in str(cell)]
 
 

@@ -31,16 +31,16 @@ class Store:
         with self._path.open("a") as file:
             file.write(json.dumps({"cell": asdict(cell), "result": asdict(result)}) + "\n")
 
-    def picked(self) -> float | None:
+    def picked(self, way: Way) -> float | None:
         """The rate whose run on data kept back ended best; None until all have ended."""
-        cells = picking()
+        cells = picking(way)
         if not all(cell in self for cell in cells):
             return None
         return max(cells, key=lambda cell: self.result(cell).score).lr
 
     def seeds(self, way: Way, *, epochs: int, real: bool) -> list[Cell]:
         """The way's cells on test data at the rate that was picked, by seed."""
-        wanted = (way, self.picked(), epochs, False, real)
+        wanted = (way, self.picked(way), epochs, False, real)
         found = [
             one
             for one in self._results

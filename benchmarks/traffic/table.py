@@ -11,7 +11,7 @@ from traffic.cells import DENSE_SYNC, WAYS, Cell
 from traffic.store import Store
 
 _COLUMNS = (
-    "strategy", "seeds", "accuracy", "lost to sync", "exchanges", "of sync's", "bytes of sync's", "drift",
+    "strategy", "lr", "seeds", "accuracy", "lost to sync", "exchanges", "of sync's", "bytes of sync's", "drift",
 )  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def table(store: Store, *, epochs: int, real: bool) -> Table | None:
         return None
     how = "real processes" if real else "virtual time"
     shown = Table(
-        title=f"4 workers, Fashion-MNIST CNN, {epochs} epochs, lr {store.picked():g}, {how}",
+        title=f"4 workers, Fashion-MNIST CNN, {epochs} epochs, {how}",
         title_justify="left", box=box.SIMPLE_HEAD,
     )  # fmt: skip
     for name in _COLUMNS:
@@ -42,6 +42,7 @@ def _row(store: Store, cells: list[Cell], baseline: list[Cell]) -> list[str]:
     error = f" ± {stdev(lost) / len(lost) ** 0.5:.2f}" if len(lost) > 1 else ""
     drift = mean(one.drift for one in own)
     return [
+        f"{cells[0].lr:g}",
         str(len(cells)),
         f"{mean(one.score for one in own):.2f} %",
         "" if cells == baseline else f"{mean(lost):+.2f}{error}",
