@@ -102,15 +102,15 @@ def plan(
 ) -> Iterator[Cell]:
     """All cells, the most important first; of what has no rate yet only those that pick it.
 
-    ``seeds`` of what is judged by pairs, of the rest at most three; ``real`` seeds on processes.
+    ``seeds`` of what is judged by pairs, at most three (one) of the rest; ``real`` seeds on processes.
     """
     few = min(seeds, 3)
     ways = [
         *((way, seed, False) for seed in range(few) for way in (*JUDGED, *FEWER)),
         *((way, seed, False) for seed in range(few) for way in WITHOUT),
-        *((way, seed, True) for seed in range(real) for way in (*JUDGED, *FEWER)),
+        *((way, seed, True) for seed in range(real) for way in JUDGED),
         *((way, seed, False) for seed in range(few, seeds) for way in JUDGED),
-        *((way, seed, False) for seed in range(few) for way in OTHERS),
+        *((way, 0, False) for way in OTHERS),
     ]
     yield from picking(DENSE_SYNC)
     yield from picking(FEWER[1])
