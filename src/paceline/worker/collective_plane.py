@@ -29,7 +29,7 @@ from paceline.worker.manifest import Trainable, flat_layout, in_models_order
 from paceline.worker.meetings import Meetings
 from paceline.worker.optimizer_state import dump_state, step
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass, cut_at, outcome_after
+from paceline.worker.progress import Passes, ScheduledPass, cut_at, outcome_after
 from paceline.worker.reducer import Reduced, Reducer
 from paceline.worker.session import Session
 from paceline.worker.training import Training
@@ -50,8 +50,7 @@ class CollectivePlane:
         self._position = Position(version=training.version, progress=training.progress)
         self._scale = training.precision.scale
         self._limit = norm_limit(training.clip_norm, training.limit)
-        self._pass: ScheduledPass | None = None
-        self._left = False
+        self._passes = Passes(rank=session.rank, world_size=session.world_size)
         self._meetings: Meetings | None = None
         self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
         self._group = join(session, self._parameters[0].device)
@@ -97,43 +96,40 @@ class CollectivePlane:
         return self._scale.value
 
     def open_pass(self, plan: PassPlan) -> None:
-        self._left = False
-        self._pass = ScheduledPass(
-            plan, rank=self._session.rank, world_size=self._session.world_size
-        )
+        self._passes.open(plan)
 
     def leases(self) -> list[int]:
-        return self._pass.leases() if self._pass and not self._left else []
+        return self._passes.leases()
 
     def next_window(self) -> Window | None:
         """The next window, after taking part with nothing in those in which this rank has none."""
         self._session.check()
-        while self._pass is not None and not self._agreed_end(self._pass):
-            batches = self._pass.window()
-            if batches and not self._left:
+        while (current := self._passes.current) is not None and not self._agreed_end(current):
+            if batches := self._passes.window():
                 if self._meetings is not None:
                     self._meetings.begin()
                 return Window(
                     clock=self._position.clock,
                     version=self._position.version,
                     batches=batches,
-                    unit=self._unit(self._pass.plan),
+                    unit=self._unit(current.plan),
                     scale=self._scale.value,
                 )
-            nothing = Contribution(weight=0.0, unit=self._unit(self._pass.plan))
-            self._round(self._pass, nothing, 0)
-        self._pass = None
+            nothing = Contribution(weight=0.0, unit=self._unit(current.plan))
+            self._round(current, nothing, 0)
+        self._passes.end()
         return None
 
     def before_backward(self, *, last: bool) -> None:
         self._reducer.before_backward(last=last)
 
     def exchange(self, contribution: Contribution) -> Outcome:
-        assert self._pass is not None, "exchange outside a pass"
-        return self._round(self._pass, contribution, self._pass.computed(contribution.total))
+        current = self._passes.current
+        assert current is not None, "exchange outside a pass"
+        return self._round(current, contribution, current.computed(contribution.total))
 
     def end_pass_early(self) -> None:
-        self._left = True
+        self._passes.left = True
 
     def latest(self) -> AbstractContextManager[None]:
         return nullcontext()  # the model always holds it
@@ -154,13 +150,15 @@ class CollectivePlane:
     def cut(self) -> Iterator[Cut]:
         state = dump_state(self._training.optimizer, self._training.trainables)
         workers, limit = self._session.world_size, self._limit.state
-        yield cut_at(self._position, self._pass, workers=workers, state=state, limit=limit)
+        yield cut_at(
+            self._position, self._passes.current, workers=workers, state=state, limit=limit
+        )
 
     def sync_optimizer(self) -> None:
         return
 
     def close(self, reason: Literal["finished", "departed"]) -> None:
-        self._pass = None
+        self._passes.end()
         self._buffer.close()
         self._masters.close()
         self._accumulation.close()
@@ -196,7 +194,7 @@ class CollectivePlane:
         current.advance()
         traffic = self._traffic()
         if result.batches == 0 or result.stop:
-            self._pass = None
+            self._passes.end()
         outcome = outcome_after(
             self._position,
             batches=result.batches,
@@ -237,10 +235,11 @@ class CollectivePlane:
         return self._reducer.finish()
 
     def _own(self, contribution: Contribution) -> Own:
-        assert self._pass is not None
+        current = self._passes.current
+        assert current is not None
         return Own(
             computed=contribution.weight > 0, unit=contribution.unit, turn=self._position.version,
-            progress=self._position.progress, window=self._pass.plan.window,
+            progress=self._position.progress, window=current.plan.window,
         )  # fmt: skip
 
     def _apply(

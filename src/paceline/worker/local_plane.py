@@ -11,7 +11,7 @@ import torch
 from paceline.worker.optimizer_state import dump_state
 from paceline.worker.own_step import OwnStep
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass, cut_at, outcome_after
+from paceline.worker.progress import Passes, cut_at, outcome_after
 from paceline.worker.training import Training
 
 
@@ -27,7 +27,7 @@ class LocalPlane:
         self._training = training
         self._own = OwnStep(training)
         self._position = Position(version=training.version, progress=training.progress)
-        self._pass: ScheduledPass | None = None
+        self._passes = Passes(rank=0, world_size=1)
 
     def position(self) -> Position:
         return self._position
@@ -36,17 +36,15 @@ class LocalPlane:
         return self._own.scale.value
 
     def open_pass(self, plan: PassPlan) -> None:
-        self._pass = ScheduledPass(plan, rank=0, world_size=1)
+        self._passes.open(plan)
 
     def leases(self) -> list[int]:
-        return self._pass.leases() if self._pass else []
+        return self._passes.leases()
 
     def next_window(self) -> Window | None:
-        if self._pass is None:
-            return None
-        batches = self._pass.window()
+        batches = self._passes.window()
         if not batches:
-            self._pass = None
+            self._passes.end()
             return None
         return Window(
             clock=self._position.clock,
@@ -60,15 +58,16 @@ class LocalPlane:
         self._own.before_backward()
 
     def exchange(self, contribution: Contribution) -> Outcome:
-        assert self._pass is not None, "exchange outside a pass"
+        current = self._passes.current
+        assert current is not None, "exchange outside a pass"
         began_s = self._training.clock_s()
-        batches = self._pass.computed(contribution.total)
+        batches = current.computed(contribution.total)
         norm, reason = self._own.take(
-            contribution, progress=self._position.progress, window=self._pass.plan.window, reason="alone"
+            contribution, progress=self._position.progress, window=current.plan.window, reason="alone"
         )  # fmt: skip
-        self._pass.advance()
+        current.advance()
         if contribution.stop:
-            self._pass = None
+            self._passes.end()
         outcome = outcome_after(
             self._position,
             batches=batches,
@@ -81,7 +80,7 @@ class LocalPlane:
         return outcome
 
     def end_pass_early(self) -> None:
-        self._pass = None
+        self._passes.end()
 
     def latest(self) -> AbstractContextManager[None]:
         return nullcontext()  # the model always holds it
@@ -102,11 +101,11 @@ class LocalPlane:
     def cut(self) -> Iterator[Cut]:
         state = dump_state(self._training.optimizer, self._training.trainables)
         limit = self._own.limit_state
-        yield cut_at(self._position, self._pass, workers=1, state=state, limit=limit)
+        yield cut_at(self._position, self._passes.current, workers=1, state=state, limit=limit)
 
     def sync_optimizer(self) -> None:
         return
 
     def close(self, reason: Literal["finished", "departed"]) -> None:
-        self._pass = None
+        self._passes.end()
         self._own.close()

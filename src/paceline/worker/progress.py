@@ -136,3 +136,30 @@ class ScheduledPass:
             update=update,
             total=self._total,
         )
+
+
+class Passes:
+    """A rank's passes, one after another: ``current`` is None between two. ``left``: the rank has broken
+    off in this one and takes no more batches of it."""
+
+    def __init__(self, *, rank: int, world_size: int) -> None:
+        self._rank, self._world_size = rank, world_size
+        self.current: ScheduledPass | None = None
+        self.left = False
+
+    def open(self, plan: PassPlan) -> None:
+        """Begin one."""
+        self.left = False
+        self.current = ScheduledPass(plan, rank=self._rank, world_size=self._world_size)
+
+    def end(self) -> None:
+        """It is over."""
+        self.current = None
+
+    def window(self) -> tuple[int, ...]:
+        """The rank's batches of the current update; empty if it has none, or has broken off."""
+        return () if self.current is None or self.left else self.current.window()
+
+    def leases(self) -> list[int]:
+        """What :meth:`ScheduledPass.leases` says, to who has not broken off."""
+        return [] if self.current is None or self.left else self.current.leases()

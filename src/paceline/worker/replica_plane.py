@@ -22,7 +22,7 @@ from paceline.worker.joining import Broadcasts, broadcast, share_optimizer
 from paceline.worker.optimizer_state import held_by
 from paceline.worker.own_step import OwnStep
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
-from paceline.worker.progress import ScheduledPass, cut_at
+from paceline.worker.progress import Passes, ScheduledPass, cut_at
 from paceline.worker.round_vote import Agreed, Vote, ballot, ballot_bytes, tally
 from paceline.worker.session import Session
 from paceline.worker.training import Training
@@ -51,8 +51,7 @@ class ReplicaPlane:
         self._settled = Position(version=training.version, progress=training.progress)
         self._position = self._settled
         self._scheduled = 0
-        self._pass: ScheduledPass | None = None
-        self._left = False
+        self._passes = Passes(rank=session.rank, world_size=session.world_size)
         self._stop = False
         self._begin_round()
         outer = self._begin_alike()
@@ -96,40 +95,37 @@ class ReplicaPlane:
         return self._own.scale.value
 
     def open_pass(self, plan: PassPlan) -> None:
-        self._left = self._stop = False
+        self._stop = False
         self.drift = None
         self._scheduled = 0
-        self._pass = ScheduledPass(
-            plan, rank=self._session.rank, world_size=self._session.world_size
-        )
+        self._passes.open(plan)
 
     def leases(self) -> list[int]:
-        return self._pass.leases() if self._pass and not self._left else []
+        return self._passes.leases()
 
     def next_window(self) -> Window | None:
         """The next window, after meeting the others as often as they have windows and this rank none."""
         self._session.check()
-        while self._pass is not None:
-            batches = self._pass.window()
-            if batches and not self._left:
+        while (current := self._passes.current) is not None:
+            if batches := self._passes.window():
                 return Window(
                     clock=self._position.clock,
                     version=self._position.version,
                     batches=batches,
                     unit=None,
                     scale=self._own.scale.value,
-                    exchanges=self._ends_round(self._pass),
+                    exchanges=self._ends_round(current),
                 )
-            self._meet(self._pass)
+            self._meet(current)
         return None
 
     def before_backward(self, *, last: bool) -> None:
         self._own.before_backward()
 
     def exchange(self, contribution: Contribution) -> Outcome:
-        assert self._pass is not None, "exchange outside a pass"
+        current, before = self._passes.current, self._position
+        assert current is not None, "exchange outside a pass"
         began_s = self._training.clock_s()
-        current, before = self._pass, self._position
         batches = current.computed(contribution.total)
         norm, reason = self._own.take(
             contribution, progress=before.progress, window=current.plan.window, reason="this rank's own step"
@@ -156,7 +152,7 @@ class ReplicaPlane:
         )
 
     def end_pass_early(self) -> None:
-        self._left = True
+        self._passes.left = True
 
     def latest(self) -> AbstractContextManager[None]:
         """Between two exchanges that is what the last one has left: this replica is nobody else's."""
@@ -186,13 +182,13 @@ class ReplicaPlane:
     def cut(self) -> Iterator[Cut]:
         assert self.settled, "replicas have no state in common between two exchanges"
         workers = self._session.world_size
-        yield cut_at(self._position, self._pass, workers=workers, state=None)
+        yield cut_at(self._position, self._passes.current, workers=workers, state=None)
 
     def sync_optimizer(self) -> None:
         return
 
     def close(self, reason: Literal["finished", "departed"]) -> None:
-        self._pass = None
+        self._passes.end()
         self._own.close()
         try:
             self._session.close(reason)
@@ -248,7 +244,7 @@ class ReplicaPlane:
             updates=self._updates,
             batches=self._batches,
             stop=self._stop,
-            over=self._left or not current.window(),
+            over=not self._passes.window(),
         )
         began_s = self._training.clock_s()
         agreed = self._agree(vote)
@@ -291,4 +287,4 @@ class ReplicaPlane:
         self._scheduled = self._given_out(current)
         self._begin_round()
         if agreed.ended:
-            self._pass = None
+            self._passes.end()
