@@ -70,8 +70,14 @@ def _run(launch: Launch, path: str, threads: int, console: Console) -> int:
 def end_scripts() -> None:
     """What the interpreter does at its end: exit functions run, open files get what was written to them."""
     atexit._run_exitfuncs()
+    flush_open_files()
+
+
+def flush_open_files() -> None:
+    """Write out what any file of the process that was never closed still holds back."""
     for one in gc.get_objects():
-        if isinstance(one, io.TextIOWrapper | io.BufferedWriter) and not one.closed:
+        # isinstance would ask the object itself: some (torch's deprecated names) answer with a warning
+        if issubclass(type(one), io.TextIOWrapper | io.BufferedWriter) and not one.closed:
             with suppress(OSError, ValueError):
                 one.flush()
 
