@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from prediction.launched import Job, launched
 from prediction.namespaces import Host, hosts, missing
 
 SIDE = 2500
@@ -68,27 +68,10 @@ def main() -> int:
 def measured(places: Sequence[Host], strategy: str) -> float:
     """Median time of a step of the worker on the second host, in seconds."""
     with tempfile.TemporaryDirectory(prefix="bench-hosts-") as name:
-        directory = Path(name)
-        script = directory / "train.py"
+        script = Path(name) / "train.py"
         script.write_text(SCRIPT)
-        key = directory / "key"
-        subprocess.run([sys.executable, "-m", "paceline.cli", "key", str(key)], check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
-        launchers = [
-            subprocess.Popen(
-                place.command(
-                    sys.executable, "-m", "paceline.cli", "run", "--nnodes", "2", "--node-rank", str(number),
-                    "--master-addr", places[0].address, "--key", str(key), "--threads", "1",
-                    "--out", str(directory / str(number)), str(script), strategy,
-                ),
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for number, place in enumerate(places)
-        ]  # fmt: skip
-        said = [one.communicate(timeout=300)[0] for one in launchers]
+        said = launched(places, Job(script=script, args=[strategy]), timeout_s=300)
     took_s = [float(one) for one in re.findall(r"took (\S+)", said[1])]
-    if any(one.returncode for one in launchers) or len(took_s) <= WARM_UP:
-        raise RuntimeError("\n".join(words[-1500:] for words in said))
     return statistics.median(took_s[WARM_UP:])
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from prediction.launched import Job, launched
 from prediction.namespaces import Host, hosts, missing
 from scripts.hybrid import EVERY, HICCUP_S, SIZE_BYTES
 
@@ -99,27 +98,9 @@ def summary(speed: dict[str, float], moved: dict[str, float]) -> int:
 
 def measured(places: Sequence[Host], strategy: str, steps: int) -> Seen:
     """One run of both hosts."""
-    with tempfile.TemporaryDirectory(prefix="bench-hybrid-") as name:
-        directory = Path(name)
-        key = directory / "key"
-        subprocess.run([sys.executable, "-m", "paceline.cli", "key", str(key)], check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
-        launchers = [
-            subprocess.Popen(
-                place.command(
-                    sys.executable, "-m", "paceline.cli", "run", "--nnodes", "2", "--node-rank", str(number),
-                    "--master-addr", places[0].address, "--key", str(key), "--threads", "1", "-n", "2",
-                    "--strategy", strategy, "--out", str(directory / str(number)),
-                    str(SCRIPT), strategy, str(steps),
-                ),
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for number, place in enumerate(places)
-        ]  # fmt: skip
-        said = "".join(one.communicate(timeout=600)[0] for one in launchers)
+    job = Job(script=SCRIPT, args=[strategy, str(steps)], workers=2, words=["--strategy", strategy])
+    said = "".join(launched(places, job, timeout_s=600))
     rows = [tuple(map(float, row)) for row in re.findall(r"took (\d) (\d+) (\S+) (\d+)", said)]
-    if any(one.returncode for one in launchers) or len(rows) != 4:
-        raise RuntimeError(said[-3000:])
     there = [row for row in rows if row[0] == 1]
     return Seen(
         batches_per_s=sum(row[1] for row in rows) / max(row[2] for row in rows),

@@ -1,0 +1,164 @@
+"""Does hybrid train as well as sync over all workers, and how much faster, where one host has hiccups?
+
+Two hosts of two workers (network namespaces, 1 Gb/s) train the Fashion-MNIST CNN (batch 32 a worker, momentum
+0.9, cosine, 10 epochs), every fifth window of host 1 a quarter of a second longer. Real processes, cell by
+cell, in pairs of equal seeds; what is stored already is not trained again. Needs root, ip and tc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+
+from prediction.launched import Job, launched
+from prediction.namespaces import hosts, missing
+from recipes.figures import standard_error
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+SCRIPT = HERE / "scripts" / "hybrid_cnn.py"
+RATE_BITS_PER_S = 1e9
+SYNC, HYBRID = STRATEGIES = ("sync", "hybrid:async")
+MARGIN, FASTER = 0.3, 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One training."""
+
+    strategy: str
+    recipe: str
+    lr: float
+    seed: int
+    epochs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """``score``: test accuracy in per cent; ``batches_per_s``: of all workers while they trained, by the
+    slowest one's clock; ``share``: of the batches, which the host with hiccups computed."""
+
+    score: float
+    batches_per_s: float
+    share: float
+    wall_s: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit status: 0; 1 if a goal is missed; 3 where there can be no namespaces.",
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=45, help="begin no cell later [45]")
+    parser.add_argument("--seeds", type=int, default=3, help="pairs [3]")
+    parser.add_argument("--epochs", type=int, default=10, help="of each run [10]")
+    parser.add_argument("--recipe", default="plain", help="of both strategies [plain]")
+    parser.add_argument("--lr", type=float, default=0.08, help="of both strategies [0.08]")
+    parser.add_argument("--table", action="store_true", help="train nothing")
+    parser.add_argument("--store", type=Path, default=HERE / "results" / "hybrid.jsonl")
+    args = parser.parse_args()
+    if not args.table and (reason := missing()):
+        print(f"left out: {reason}")
+        return 3
+    wanted = [
+        Cell(strategy=one, recipe=args.recipe, lr=args.lr, seed=seed, epochs=args.epochs)
+        for seed in range(args.seeds)
+        for one in STRATEGIES
+    ]
+    try:
+        if not args.table:
+            work(args.store, wanted, time.monotonic() + 60 * args.minutes)
+    except KeyboardInterrupt:
+        print("stopped; what was finished is stored", file=sys.stderr)
+    known = stored(args.store)
+    settings = {(cell.recipe, cell.lr, cell.epochs): None for cell in known}
+    return max([summary(known, *one) for one in settings], default=1)
+
+
+def work(store: Path, wanted: list[Cell], until_s: float) -> None:
+    """Train what is missing until the time is up."""
+    for cell in wanted:
+        if cell in stored(store):
+            continue
+        if time.monotonic() > until_s:
+            return
+        result = trained(cell)
+        with store.open("a") as file:
+            file.write(json.dumps({"cell": asdict(cell), "result": asdict(result)}) + "\n")
+        print(f"{cell.strategy}, seed {cell.seed}: {result}", file=sys.stderr)
+
+
+def trained(cell: Cell) -> Result:
+    """One run of both hosts."""
+    began_s = time.monotonic()
+    job = Job(
+        script=SCRIPT, workers=2, args=["--lr", str(cell.lr), "--epochs", str(cell.epochs)],
+        words=["--strategy", cell.strategy, "--recipe", cell.recipe, "--seed", str(cell.seed)],
+    )  # fmt: skip
+    with hosts((RATE_BITS_PER_S,) * 2) as places:
+        said = launched(places, job, timeout_s=3600)
+    rows = [[(int(n), float(s)) for n, s in re.findall(r"took (\d+) (\S+)", one)] for one in said]
+    done = [sum(number for number, _ in own) for own in rows]
+    return Result(
+        score=float(re.findall(r"score (\S+)", said[0])[-1]),
+        batches_per_s=sum(done) / max(took_s for own in rows for _, took_s in own),
+        share=done[1] / sum(done),
+        wall_s=round(time.monotonic() - began_s, 1),
+    )
+
+
+def stored(store: Path) -> dict[Cell, Result]:
+    """What was trained so far."""
+    lines = store.read_text().splitlines() if store.exists() else []
+    return {Cell(**one["cell"]): Result(**one["result"]) for one in map(json.loads, lines)}
+
+
+def pairs(
+    known: dict[Cell, Result], recipe: str, lr: float, epochs: int
+) -> Iterator[tuple[Result, Result]]:
+    """(sync, hybrid) of each seed that has both."""
+    for cell, result in known.items():
+        if (cell.strategy, cell.recipe, cell.lr, cell.epochs) == (SYNC, recipe, lr, epochs):
+            other = Cell(**{**asdict(cell), "strategy": HYBRID})
+            if other in known:
+                yield result, known[other]
+
+
+def summary(known: dict[Cell, Result], recipe: str, lr: float, epochs: int) -> int:
+    """Print the table of one setting; 1 if a goal is missed or nothing is known."""
+    both = list(pairs(known, recipe, lr, epochs))
+    if not both:
+        return 1
+    lost = [of_sync.score - own.score for of_sync, own in both]
+    faster = [own.batches_per_s / of_sync.batches_per_s for of_sync, own in both]
+    shown = Table(
+        title=f"recipe {recipe}, lr {lr:g}, {epochs} epochs, {len(both)} seeds",
+        title_justify="left", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    for name in ("strategy", "accuracy, %", "batches/s", "computed on host 1"):
+        shown.add_column(name, justify="left" if name == "strategy" else "right")
+    for strategy, results in zip(STRATEGIES, zip(*both, strict=True), strict=True):
+        shown.add_row(
+            strategy, f"{mean(one.score for one in results):.2f}",
+            f"{mean(one.batches_per_s for one in results):.1f}",
+            f"{mean(one.share for one in results):.0%}",
+        )  # fmt: skip
+    Console(width=100).print(shown)
+    print(
+        f"lost to sync: {mean(lost):+.2f} +- {standard_error(lost):.2f} points (goal <= {MARGIN:g}); "
+        f"throughput {mean(faster):.2f} x sync's (goal >= {FASTER:g})"
+    )
+    return int(mean(lost) > MARGIN or mean(faster) < FASTER)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
