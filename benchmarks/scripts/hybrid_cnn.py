@@ -1,7 +1,7 @@
-"""The Fashion-MNIST CNN on hosts of which the last has hiccups: ``hybrid_cnn.py --lr 0.08 --epochs 10``.
+"""The Fashion-MNIST CNN on hosts of which the last has hiccups, all its workers at once.
 
-Every fifth window on the last host takes ``HICCUP_S`` longer, on all its workers at once. Strategy, recipe
-and seed come from `paceline run`. Prints what each rank did, and the test accuracy after each epoch.
+Strategy, recipe and seed come from `paceline run`. Prints what each rank did, and the test accuracy after
+each epoch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from torch.utils.data import DataLoader
 import paceline
 from recipes import fashion
 
-HICCUP_S = 0.25
-EVERY = 5
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--epochs", type=int, required=True)
+    parser.add_argument("--every", type=int, required=True, help="windows, of which one falters")
+    parser.add_argument("--hiccup-s", type=float, required=True, help="by so much")
     args = parser.parse_args()
 
     launch = paceline.current_launch()
@@ -41,8 +40,8 @@ def main() -> None:
     for _ in range(args.epochs):
         began_s = time.monotonic()
         for inputs, targets in worker.batches(train):
-            if falters and done % EVERY == EVERY - 1:
-                time.sleep(HICCUP_S)
+            if falters and done % args.every == args.every - 1:
+                time.sleep(args.hiccup_s)
             worker.step(nn.functional.cross_entropy(worker(inputs), targets))
             done += 1
         took_s += time.monotonic() - began_s

@@ -29,8 +29,10 @@ class Exchanges:
         self._witnesses: Witnesses | None = None
 
     def gather(self, member: Member, request: Gather, world_size: int) -> None:
-        """``member`` takes part in an exchange of ``world_size`` ranks, less those who are gone."""
-        self._gathers.add(request.tag, member.rank, request.payload)
+        """``member`` takes part in an exchange of ``world_size`` ranks, or of those that it names, less
+        those who are gone."""
+        among = request.ranks or range(world_size)
+        self._gathers.add(request.tag, member.rank, request.payload, among)
         self.finish(world_size)
 
     def finish(self, world_size: int) -> None:

@@ -5,6 +5,7 @@ Knows ranks and tags; who is live is the caller's to say.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from paceline.transport.messages import Gathered
@@ -15,10 +16,12 @@ class Gathers:
 
     def __init__(self) -> None:
         self._pending: dict[str, dict[int, bytes]] = {}
+        self._invited: dict[str, frozenset[int]] = {}
 
-    def add(self, tag: str, rank: int, payload: bytes) -> None:
-        """``rank`` takes part in the exchange named ``tag``."""
+    def add(self, tag: str, rank: int, payload: bytes, among: Iterable[int]) -> None:
+        """``rank`` takes part in the exchange named ``tag`` of all ranks ``among`` whom it is."""
         self._pending.setdefault(tag, {})[rank] = payload
+        self._invited[tag] = frozenset(among)
 
     def discard(self, rank: int) -> None:
         """``rank`` is gone; what it sent into unfinished exchanges goes with it."""
@@ -26,9 +29,11 @@ class Gathers:
             payloads.pop(rank, None)
 
     def complete(self, expected: AbstractSet[int]) -> list[tuple[str, Gathered]]:
-        """Take out the exchanges into which all ``expected`` ranks have sent, by their tags."""
-        done = [tag for tag, got in self._pending.items() if got.keys() >= expected]
-        return [(tag, _gathered(self._pending.pop(tag))) for tag in done]
+        """Take out the exchanges into which all invited of the ``expected`` ranks have sent, by their
+        tags."""
+        pending, invited = self._pending, self._invited
+        done = [tag for tag, got in pending.items() if got.keys() >= expected & invited[tag]]
+        return [(tag, _gathered(pending.pop(tag))) for tag in done]
 
 
 def _gathered(payloads: dict[int, bytes]) -> Gathered:

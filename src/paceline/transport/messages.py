@@ -92,10 +92,12 @@ class Beat(Message, frozen=True, kw_only=True):
 
 
 class Gather(Message, frozen=True, kw_only=True):
-    """All live workers exchange small payloads. Reply: Gathered, once all have sent this ``tag``."""
+    """All live workers exchange small payloads. Reply: Gathered, once all have sent this ``tag``.
+    ``ranks``: these alone, if any are named."""
 
     tag: str
     payload: bytes
+    ranks: list[int] = []
 
 
 class Gathered(Message, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -78,14 +79,14 @@ def assemble(
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)
     network = None if cluster is None else cluster.network
     strategy = _joining(model, options, network, launch)
-    ways = ways_of(
-        network, strategy, rank=launch.rank, workers=launch.world_size,
+    ways = partial(
+        ways_of, network, strategy, workers=launch.world_size,
         compression=options.compress, parameters=gradient_shapes(trainable(model, optimizer)),
     )  # fmt: skip
     recipe_parts.prepare(options.recipe, optimizer)
     training = replace(
         _training(model, optimizer, options, launch, beginning),
-        clock_s=around.clock_s, serving_s=ways.serving_s,
+        clock_s=around.clock_s, serving_s=ways(rank=launch.rank).serving_s,
     )  # fmt: skip
     name = topology(
         strategy, launch.world_size, training.parameters[0].device,
@@ -156,7 +157,7 @@ def _training(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Member:
-    """This worker in its run, before anything is agreed."""
+    """This worker in its run, before anything is agreed. ``ways(rank=...)``: of the one that pushes."""
 
     options: Options
     launch: Launch
@@ -164,7 +165,7 @@ class _Member:
     recorder: Recorder
     sleep_s: Callable[[float], None]
     cluster: ClusterModel | None
-    ways: Ways
+    ways: Callable[..., Ways]
 
 
 def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
@@ -172,7 +173,8 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
         _compare(session, training, options)
-    pace = _pace(name, member, training.clock_s)
+    circle = _circle(training.strategy, member)
+    pace = _pace(name, member, circle, training.clock_s)
     timed = not launch.virtual and member.cluster is None  # else its time is not the machine's
     queue = ProcessorQueue() if timed else None
     phases = Phases(pace.now_s, queue)
@@ -180,7 +182,6 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
         session.tell_phase(phases.report)
     for parameter in training.parameters:
         parameter.grad = None  # a gradient from before is no part of the first window
-    circle = _circle(training.strategy, session, options)
     plane = open_plane(name, training, session, circle, collectives=not launch.virtual)
     plane.broadcast(untrained(training.model, training.parameters))
     norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
@@ -284,11 +285,14 @@ def _said(options: Options) -> dict[str, str]:
     }
 
 
-def _circle(strategy: Strategy, session: Session | None, options: Options) -> Circle | None:
-    """The worker's group, under a strategy that has any."""
+def _circle(strategy: Strategy, member: _Member) -> Circle | None:
+    """The worker's group, under a strategy that has any: a node of the emulated network is a host."""
+    session, launch, size = member.session, member.launch, member.options.group_size
     if session is None or not isinstance(strategy, Hybrid):
         return None
-    circle = circle_of(session, options.group_size)
+    network = None if member.cluster is None or size is not None else member.cluster.network
+    node = 0 if network is None else launch.rank // network.links.per_node
+    circle = circle_of(session, size, node=node, collectives=not launch.virtual)
     check_rounds(circle.groups, strategy)
     return circle
 
@@ -299,10 +303,13 @@ def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
     return seed
 
 
-def _pace(name: PlaneName, member: _Member, clock_s: Callable[[], float]) -> Pace:
+def _pace(
+    name: PlaneName, member: _Member, circle: Circle | None, clock_s: Callable[[], float]
+) -> Pace:
     if member.cluster is None:
         return OwnPace(clock_s)
+    rank = member.launch.rank
     return Emulation(
-        member.cluster, rank=member.launch.rank, ways=member.ways,
+        member.cluster, rank=rank, ways=member.ways(rank=rank if circle is None else circle.ranks[0]),
         collective=name in ("allreduce", "hybrid"), clock_s=clock_s, sleep_s=member.sleep_s,
     )  # fmt: skip

@@ -7,13 +7,16 @@ speaks to the server for all. Knows no gradients and no strategies.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from paceline.launch.hosts import identity
 from paceline.policy.grouping import Groups, groups_by
-from paceline.transport.collective import Group, Interruptible
+from paceline.transport.collective import Group
+from paceline.worker.averaging import Sums
+from paceline.worker.gathering import Gathering
+from paceline.worker.joining import Broadcasts
 from paceline.worker.session import Session
 
 _CPU = torch.device("cpu")
@@ -26,7 +29,8 @@ _LENGTH_BYTES = 8
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Circle:
     """``groups``: of the whole run. ``ranks``: of this worker's; ``place``: where in it this one is.
-    ``store``: torch.distributed's, by which its members find each other."""
+    ``store``: torch.distributed's, by which its members find each other; None where they share a
+    process and torch joins nobody."""
 
     groups: Groups
     ranks: tuple[int, ...]
@@ -44,19 +48,35 @@ class Circle:
         return self.place == 0
 
 
-def circle_of(session: Session, size: int | None) -> Circle:
-    """This worker's group, as all ranks (each of which has to ask) agree. Raises UsageError."""
-    hosts = [said.decode() for said in session.gather("groups", identity().encode())]
+class Joined(Sums, Broadcasts, Protocol):
+    """Where members meet: :class:`paceline.transport.collective.Group`."""
+
+    def close(self, *, abandon: bool) -> None:
+        """Leave it; with ``abandon``, where a peer may not answer."""
+
+
+def circle_of(
+    session: Session, size: int | None, *, node: int = 0, collectives: bool = True
+) -> Circle:
+    """This worker's group, as all ranks (each of which has to ask) agree. ``node``: which one of an
+    emulated cluster this host is to be; ``collectives``: whether torch can join the members (they have
+    processes of their own).
+
+    Raises UsageError.
+    """
+    hosts = [said.decode() for said in session.gather("groups", f"{identity()} {node}".encode())]
     groups = groups_by(hosts, size)
     ranks = next(group for group in groups if session.rank in group)
     circle = Circle(groups=groups, ranks=ranks, place=ranks.index(session.rank), store=None)
-    return replace(circle, store=_store(session, circle))
+    return replace(circle, store=_store(session, circle)) if collectives else circle
 
 
-def join(circle: Circle, waiter: Interruptible) -> Group:
-    """The members' own process group; each of them has to join."""
+def join(circle: Circle, session: Session) -> Joined:
+    """The members' own process group, or what stands for one; each of them has to join."""
+    if circle.store is None:
+        return Gathering(session, circle.ranks)
     return Group(
-        circle.store, rank=circle.place, world_size=circle.size, device=_CPU, waiter=waiter,
+        circle.store, rank=circle.place, world_size=circle.size, device=_CPU, waiter=session,
         private=True,
     )  # fmt: skip
 
@@ -76,7 +96,7 @@ def _store(session: Session, circle: Circle) -> Any:
 class Voice:
     """What the leader tells the members; each message is heard by all of them, in order."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Joined) -> None:
         self._group = group
 
     def tell(self, message: bytes) -> None:

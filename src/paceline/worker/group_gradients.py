@@ -16,9 +16,8 @@ import torch
 
 from paceline.gradients.layout import FlatLayout
 from paceline.gradients.norms import sum_of_squares
-from paceline.transport.collective import Group
 from paceline.transport.shared_memory import Region
-from paceline.worker.circle import Circle
+from paceline.worker.circle import Circle, Joined
 from paceline.worker.plane import BucketTimes, Contribution
 from paceline.worker.shared_gradients import Judged, SharedGradients
 
@@ -55,7 +54,7 @@ class GroupGradients:
         parameters: Sequence[torch.nn.Parameter],
         layout: FlatLayout,
         *,
-        group: Group,
+        group: Joined,
         circle: Circle,
         clock_s: Callable[[], float],
     ) -> None:

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from paceline.errors import PacelineError, PeerLostError, ServerLostError
@@ -127,9 +127,10 @@ class Session:
         with contextlib.suppress(ChannelClosedError):
             self._data.send(message)
 
-    def gather(self, tag: str, payload: bytes) -> list[bytes]:
-        """All live workers' payloads, in rank order. Every live worker has to call it."""
-        payloads: list[bytes] = self.request(Gather(tag=tag, payload=payload)).payloads
+    def gather(self, tag: str, payload: bytes, ranks: Sequence[int] = ()) -> list[bytes]:
+        """All live workers' payloads, or those of ``ranks``, in rank order. Each of them has to call it."""
+        request = Gather(tag=tag, payload=payload, ranks=list(ranks))
+        payloads: list[bytes] = self.request(request).payloads
         return payloads
 
     def hand_in(

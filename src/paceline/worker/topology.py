@@ -36,11 +36,6 @@ def topology(
     if drifts(strategy):
         return "replicas"
     shares_memory = platform == "linux"
-    if isinstance(strategy, Hybrid) and not collectives:
-        raise UsageError(
-            f"{strategy} and virtual time (or simulation) cannot work together: groups are not built there. "
-            f"Use strategy={str(strategy.outer)!r}."
-        )
     if not isinstance(strategy, Sync) or strategy.topology == "server":
         if not shares_memory:
             raise UsageError(

@@ -1,8 +1,8 @@
 """What a worker's windows cross in an emulated cluster: links to a server, or a collective.
 
 Under all-reduce (and where replicas meet) everyone is on the way for the collective's time before it
-enters it, so that it ends that long after the last has come. Says how long (as
-:mod:`paceline.simulate.network` does), sleeps never.
+enters it, so that it ends that long after the last has come; so are all of a group, for its push. Says
+how long (as :mod:`paceline.simulate.network` does), sleeps never.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paceline.compression import Compression, Int8, Method, Sign, TopK, at
-from paceline.errors import UsageError
 from paceline.payloads import Parameters, push_bytes
 from paceline.simulate.network import Network, Packing
-from paceline.strategies import Hybrid, Strategy, Sync, drifts
+from paceline.strategies import Strategy, Sync, drifts
 
 WaySeconds = Callable[[int], float]
 """How long a way takes in the worker's window number 0, 1, ..."""
@@ -47,15 +46,10 @@ def ways_of(
     compression: Compression | None = None,
     parameters: Parameters = (),
 ) -> Ways:
-    """The ways of ``rank`` where ``strategy`` has a topology if it has a choice of one. ``compression``:
-    of the gradients of ``parameters``."""
+    """The ways of ``rank`` (in a group: of the one that pushes for it) where ``strategy`` has a topology
+    if it has a choice of one. ``compression``: of the gradients of ``parameters``."""
     if network is None or workers == 1:
         return Ways()
-    if isinstance(strategy, Hybrid):
-        raise UsageError(
-            f"{strategy} and an emulated network cannot work together: what crosses it is a group's, and that "
-            f"is not built. Leave [network] and [[links]] out, or use {strategy.outer}."
-        )
     at = _compressed(network, compression, parameters)
     if drifts(strategy):  # parameters, which nothing compresses
         return Ways(push_s=lambda number: network.all_reduce_s(workers=workers, number=number))
