@@ -15,8 +15,9 @@ from typing import Any
 
 from paceline.simulate.cluster import ClusterModel, Hiccups
 from paceline.simulate.driver import Work, simulate
-from paceline.simulate.predict import Scenario, predict, window_times
+from paceline.simulate.predict import Scenario, predict
 from paceline.simulate.recurrence import bounded
+from paceline.simulate.timing import window_times
 from paceline.strategies import parse_strategy
 
 ROUNDS = 5

@@ -12,8 +12,9 @@ import numpy as np
 from paceline.advise.outcomes import Candidate
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network
-from paceline.simulate.predict import Exchanges, Scenario, StepTimes, predict
+from paceline.simulate.predict import Scenario, predict
 from paceline.simulate.recorded import RecordedTimes
+from paceline.simulate.timing import Exchanges, StepTimes
 from paceline.strategies import parse_strategy
 from paceline.trials import Trial
 

@@ -39,6 +39,9 @@ Exit codes:
 @click.option("--pattern", metavar="WORD", help="Who is late: same, every:50, random. [all three]")
 @click.option("--hiccups", metavar="0.05x3", help="With this chance a step takes so much longer.")
 @click.option("--shards", metavar="N,N,...", help="Of the server; several numbers are a sweep.")
+@click.option(
+    "--group-size", type=click.IntRange(1), help="Workers of a group, for hybrid:... [of a node]"
+)
 @click.option("--strategies", default="sync,backup:1,ssp:3,async", show_default=True)
 @click.option(
     "--steps",
@@ -88,7 +91,7 @@ def _simulated(options: dict[str, Any]) -> tuple[list[tuple[Result, Windows]], b
     try:
         for scene in scenes:
             for strategy in strategies:
-                check_pairing(strategy, scene.workers)
+                check_pairing(strategy, scene.workers, scene.scenario.group_size)
                 _tell(f"{len(done) + 1} of {len(scenes) * len(strategies)}: {strategy}")
                 prediction, windows = predict(strategy, scene.scenario)
                 done.append((Result(scene=scene, prediction=prediction), windows))
@@ -134,6 +137,7 @@ def _scenes(options: dict[str, Any]) -> list[Scene]:
         scenes_of(
             model, steps=options["steps"], accumulate=options["accumulate"], workers=workers,
             shards=_numbers("shards", options["shards"]), pattern=options["pattern"] or "",
+            group_size=options["group_size"],
         )
     )  # fmt: skip
 
@@ -194,7 +198,11 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
         check_size(size, steps, accumulate)
         cluster = times.of(size)
         scenario = Scenario(
-            cluster=cluster, steps=steps, accumulate=accumulate, network=recorded_ways(run, cluster)
+            cluster=cluster,
+            steps=steps,
+            accumulate=accumulate,
+            network=recorded_ways(run, cluster),
+            group_size=options["group_size"],
         )
         scenes.append(Scene(scenario=scenario))
     return scenes

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol
 
 import numpy as np
 
 from paceline.errors import UsageError
 from paceline.simulate.draws import Floats
 from paceline.simulate.driver import Costs, Work, no_costs, simulate
+from paceline.simulate.grouped import GroupTimes, GroupWays, check_groups, of_members
 from paceline.simulate.network import over_network
 from paceline.simulate.recurrence import Times, bounded, in_rounds, with_backups
+from paceline.simulate.timing import Exchanges, StepTimes, window_times
 from paceline.simulate.windows import Wholes, Windows
 from paceline.strategies import SSP, Backup, Hybrid, Strategy, Sync, drifts, is_joint, windows_apart
 
@@ -27,57 +28,16 @@ SHORT_WINDOWS = 20_000
 the last windows may be a slow worker's, which is up to a fifth of a run of 160 windows."""
 
 
-class StepTimes(Protocol):
-    """What a simulation asks of a cluster: :class:`paceline.simulate.cluster.ClusterModel` and
-    :class:`paceline.simulate.recorded.RecordedTimes`."""
-
-    @property
-    def count(self) -> int:
-        """Workers."""
-
-    @property
-    def regular_s(self) -> float:
-        """A step of a worker that nothing is wrong with, on average."""
-
-    def step_times_s(self, steps: int) -> Floats:
-        """Shape (count, steps), in seconds."""
-
-
-class Exchanges(Protocol):
-    """What a simulation asks of whatever lies between the workers:
-    :class:`paceline.simulate.network.Network` and
-    :class:`paceline.simulate.recorded_ways.RecordedWays`. Times in seconds."""
-
-    @property
-    def over_network(self) -> bool:
-        """Whether workers are on several hosts, where plain sync is by all-reduce."""
-
-    @property
-    def serving_s(self) -> float:
-        """How long a push keeps the server busy."""
-
-    @property
-    def shards(self) -> int:
-        """Parts of the server."""
-
-    def push_times_s(self, *, workers: int, windows: int) -> Floats:
-        """Shape (windows, workers)."""
-
-    def pull_times_s(self, *, workers: int, windows: int) -> Floats:
-        """Shape (windows, workers)."""
-
-    def all_reduce_times_s(self, *, workers: int, rounds: int) -> Floats:
-        """Shape (rounds,)."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """``steps``: windows of each worker on average; ``accumulate``: micro-batches of a window."""
+    """``steps``: windows of each worker on average; ``accumulate``: micro-batches of a window.
+    ``group_size``: workers of a group, under strategies that have any."""
 
     cluster: StepTimes
     steps: int
     accumulate: int = 1
     network: Exchanges | None = None
+    group_size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +48,7 @@ class Prediction:
     counts as work. ``useful``: the same, each window counted as one of a worker that nothing is wrong
     with. ``efficiency``: throughput over that of the same workers if nobody ever waited.
     ``windows_per_s``: applied. ``wait_s[i]``: worker i's waiting and exchanging. ``dropped``: pushes.
-    ``lags``: how many pushes had version lag 0, 1, 2, ...
+    ``lags``: how many windows had version lag 0, 1, 2, ...
     """
 
     strategy: str
@@ -109,13 +69,10 @@ class Prediction:
         return sum(lag * count for lag, count in enumerate(self.lags)) / total if total else 0.0
 
 
-def check_pairing(strategy: Strategy, workers: int) -> None:
-    """Raises UsageError for a strategy that so many workers cannot run, or nobody can simulate."""
+def check_pairing(strategy: Strategy, workers: int, group_size: int | None = None) -> None:
+    """Raises UsageError for a strategy that so many workers, in such groups, cannot run."""
     if isinstance(strategy, Hybrid):
-        raise UsageError(
-            f"strategies={str(strategy)!r}: the simulation knows no groups yet. Name {strategy.outer}, with "
-            "a worker for each group."
-        )
+        check_groups(workers, group_size)
     if isinstance(strategy, Backup) and strategy.spares >= workers:
         raise UsageError(
             f"{strategy} and {workers} workers cannot work together: an update needs at least one "
@@ -169,6 +126,8 @@ def _free_rate(windows: Windows, spent_s: Floats) -> float:
 
 def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     network = scenario.network
+    if isinstance(strategy, Hybrid):
+        return _in_groups(strategy, scenario)
     if drifts(strategy):
         return _now_and_then(strategy, scenario)
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
@@ -185,13 +144,14 @@ def _run(strategy: Strategy, scenario: Scenario) -> Windows:
     return _handed_out(strategy, scenario)
 
 
-def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
-    """What each window takes: shape (windows, workers), in seconds."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what comes of that is refused by name
-        steps_s = cluster.step_times_s(windows * accumulate)
-    if accumulate > 1:
-        steps_s = steps_s.reshape(cluster.count, windows, accumulate).sum(axis=2)
-    return np.ascontiguousarray(steps_s.T)
+def _in_groups(strategy: Hybrid, scenario: Scenario) -> Windows:
+    """What the groups do, as workers under the strategy between them; then of each member."""
+    size = check_groups(scenario.cluster.count, scenario.group_size)
+    groups = GroupTimes(cluster=scenario.cluster, size=size, accumulate=scenario.accumulate)
+    network = scenario.network
+    ways = None if network is None else GroupWays(ways=network, size=size)
+    between = Scenario(cluster=groups, steps=scenario.steps, network=ways)
+    return of_members(_run(strategy.outer, between), groups)
 
 
 def costs_of(network: Exchanges | None, windows: int, workers: int) -> Costs:

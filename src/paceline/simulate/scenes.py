@@ -75,9 +75,11 @@ def scenes_of(
     workers: Sequence[int] = (),
     shards: Sequence[int] = (),
     pattern: str = "",
+    group_size: int | None = None,
 ) -> Iterator[Scene]:
     """``model`` with each number of workers, each number of shards and, if it has late workers
-    and ``pattern`` is "", each pattern. Raises UsageError for what does not fit."""
+    and ``pattern`` is "", each pattern. Groups, if any, are nodes unless ``group_size`` is given.
+    Raises UsageError for what does not fit."""
     if shards and model.network is None:
         raise UsageError("--shards needs a [network] with server_bytes_per_s in the cluster file.")
     for count in workers or (model.count,):
@@ -89,9 +91,19 @@ def scenes_of(
                 if network is not None and number is not None:
                     network = replace(network, shards=number)
                 scenario = Scenario(
-                    cluster=cluster, steps=steps, accumulate=accumulate, network=network
+                    cluster=cluster,
+                    steps=steps,
+                    accumulate=accumulate,
+                    network=network,
+                    group_size=group_size or _node(model),
                 )
                 yield Scene(scenario=scenario, pattern=word)
+
+
+def _node(model: ClusterModel) -> int | None:
+    """How many workers a node has, where the file says that it has more than one."""
+    size = 1 if model.network is None else model.network.links.per_node
+    return size if size > 1 else None
 
 
 def check_size(workers: int, steps: int, accumulate: int) -> None:
