@@ -15,12 +15,14 @@ from prediction.namespaces import Host
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """``script`` with ``args``; ``workers`` on each host, one thread each; ``words``: further options."""
+    """``script`` with ``args``; ``workers`` on each host, one thread each; ``words``: further options;
+    ``out``: where each host records, in a folder of its number (None: nowhere that lasts)."""
 
     script: Path
     args: Sequence[str] = ()
     workers: int = 1
     words: Sequence[str] = ()
+    out: Path | None = None
 
 
 def launched(places: Sequence[Host], job: Job, *, timeout_s: float) -> list[str]:
@@ -29,14 +31,14 @@ def launched(places: Sequence[Host], job: Job, *, timeout_s: float) -> list[str]
     Raises RuntimeError, with the end of what was said, unless all ended well and in time.
     """
     with tempfile.TemporaryDirectory(prefix="paceline-hosts-") as name:
-        key = Path(name) / "key"
+        key, out = Path(name) / "key", job.out or Path(name)
         make_key(key)
         launchers = [
             subprocess.Popen(
                 place.command(
                     sys.executable, "-m", "paceline.cli", "run", "--nnodes", str(len(places)),
                     "--node-rank", str(number), "--master-addr", places[0].address, "--key", str(key),
-                    "--threads", "1", "-n", str(job.workers), "--out", str(Path(name) / str(number)),
+                    "--threads", "1", "-n", str(job.workers), "--out", str(out / str(number)),
                     *job.words, str(job.script), *job.args,
                 ),
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

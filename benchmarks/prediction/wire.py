@@ -24,6 +24,7 @@ from paceline.simulate.predict import Scenario, predict
 from paceline.strategies import parse_strategy
 from paceline.trace import Step
 from prediction import ring
+from prediction.launched import Job, launched
 from prediction.namespaces import Host, hosts, missing
 from prediction.rows import Row
 
@@ -59,9 +60,6 @@ def rows(directory: Path, say: Callable[[str], None]) -> Iterator[Row]:
     if reason := missing():
         say(f"compression over network namespaces left out: {reason}")
         return
-    directory.mkdir(parents=True)
-    key = directory / "key"
-    _paceline("key", str(key))
     for workers in WORKERS:
         say(f"{workers} workers on one host")
         alone = {
@@ -77,7 +75,7 @@ def rows(directory: Path, say: Callable[[str], None]) -> Iterator[Row]:
                 yield Row(
                     part="wire", scene=f"{workers} hosts", strategy=word or "dense", figure="window_s",
                     predicted=predicted(workers, word, alone[word], links),
-                    measured=between_hosts(places, word, key, out), limit=LIMIT,
+                    measured=between_hosts(places, word, out), limit=LIMIT,
                     note=f"computing {alone[word].step_s:.3f} s, coding {alone[word].coding_s:.3f} s",
                 )  # fmt: skip
 
@@ -119,50 +117,25 @@ def slowest_s(run: Run) -> float:
     return median(map(max, zip(*(_windows_s(rank.steps) for rank in run.ranks), strict=True)))
 
 
-def between_hosts(places: Sequence[Host], word: str, key: Path, out: Path) -> float:
+def between_hosts(places: Sequence[Host], word: str, out: Path) -> float:
     """Seconds of a window of rank 0."""
-    shared = [
-        "run", "--nnodes", str(len(places)), "--master-addr", places[0].address, "--key", str(key),
-        "-n", "1", "--threads", "1", "--strategy", "sync:allreduce",
-        *(["--compress", f"{word},warmup=0"] if word else []),
-    ]  # fmt: skip
-    started = [
-        subprocess.Popen(
-            place.command(
-                sys.executable, "-m", "paceline.cli", *shared, "--node-rank", str(number), "--out",
-                str(out / str(number)), str(SCRIPT), str(STEPS),
-            ),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for number, place in enumerate(places)
-    ]  # fmt: skip
-    try:
-        said = [one.communicate(timeout=PATIENCE_S)[0] for one in started]
-    finally:
-        for one in started:
-            one.kill()
-            one.wait()
-    if any(one.returncode for one in started):
-        raise RuntimeError("\n".join(text[-1000:] for text in said))
+    words = ["--strategy", "sync:allreduce", *(["--compress", f"{word},warmup=0"] if word else [])]
+    launched(
+        places, Job(script=SCRIPT, args=[str(STEPS)], words=words, out=out), timeout_s=PATIENCE_S
+    )
     return median(_windows_s(read_run(out / "0").ranks[0].steps))
 
 
 def _one_host(workers: int, strategy: str, out: Path, *options: str) -> tuple[Run, str]:
-    """The run, and what it printed."""
-    said = _paceline(
-        "run", "-n", str(workers), "--threads", "1", "--strategy", strategy, *options,
-        "--out", str(out), str(SCRIPT), str(STEPS),
-    )  # fmt: skip
-    return read_run(out), said
-
-
-def _paceline(*words: str) -> str:
-    """What the command printed. Raises RuntimeError if it failed."""
-    command = [sys.executable, "-m", "paceline.cli", *words]
+    """The run, and what it printed. Raises RuntimeError if it failed."""
+    command = [
+        sys.executable, "-m", "paceline.cli", "run", "-n", str(workers), "--threads", "1",
+        "--strategy", strategy, *options, "--out", str(out), str(SCRIPT), str(STEPS),
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr[-2000:]}")
-    return done.stdout + done.stderr
+    return read_run(out), done.stdout + done.stderr
 
 
 def _windows_s(steps: Sequence[Step]) -> list[float]:
