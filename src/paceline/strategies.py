@@ -13,7 +13,8 @@ text                  value
 ``async``             ``Async()``; ``ssp:inf`` is the same
 ``async:sum``         ``Async(push_scale="sum")``; likewise ``ssp:3:sum``
 ``local:8``           ``Local(windows=8)``; ``local:inf`` never exchanges
-``diloco:50``         ``DiLoCo(windows=50)``; ``diloco:50:0.7:0.9`` says its outer lr, momentum
+``diloco:50``         ``DiLoCo(windows=50)``; ``diloco:50:0.7:0.9`` says its outer lr, momentum,
+                      ``diloco:50:0.7:0.9:5`` that parameters meet in 5 fragments
 ``hybrid:async``      ``Hybrid(outer=Async())``: groups, synchronous inside; ``hybrid:ssp:3``
 ====================  ==========================================================
 """
@@ -34,6 +35,7 @@ OnDeath = Literal["stop", "continue"]
 DEFAULT_STALENESS_CLOCKS = 3
 DEFAULT_OUTER_LR = 0.7
 DEFAULT_OUTER_MOMENTUM = 0.9
+_OF_DILOCO = ("windows", "outer_lr", "outer_momentum", "fragments")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,11 +129,15 @@ class Local:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiLoCo:
     """DiLoCo (Douillard et al., 2023): as :class:`Local`, but the mean of how far the workers moved is
-    the gradient of an outer SGD with Nesterov momentum, which makes the step."""
+    the gradient of an outer SGD with Nesterov momentum, which makes the step.
+
+    ``fragments`` P: the parameters meet in P equal parts, another one every ``windows`` / P windows
+    (Streaming DiLoCo, Douillard et al., 2025)."""
 
     windows: float
     outer_lr: float = DEFAULT_OUTER_LR
     outer_momentum: float = DEFAULT_OUTER_MOMENTUM
+    fragments: float = 1
 
     def __post_init__(self) -> None:
         _check_windows("diloco", self.windows)
@@ -143,10 +149,13 @@ class DiLoCo:
             raise bad_value("diloco's outer lr", self.outer_lr, "a number > 0")
         if not 0 <= self.outer_momentum < 1:
             raise bad_value("diloco's outer momentum", self.outer_momentum, "a number in [0, 1)")
+        _check_fragments(self.windows, self.fragments)
 
     def __str__(self) -> str:
-        own = (self.outer_lr, self.outer_momentum)
+        own: tuple[float, ...] = (self.outer_lr, self.outer_momentum)
         usual = (DEFAULT_OUTER_LR, DEFAULT_OUTER_MOMENTUM)
+        if self.fragments > 1:
+            own = (*own, self.fragments)
         said = "" if own == usual else ":".join(["", *(f"{number:.12g}" for number in own)])
         return f"diloco:{_whole(self.windows)}{said}"
 
@@ -187,9 +196,9 @@ def parse_strategy(text: str | Strategy) -> Strategy:
         return SSP(staleness=staleness, push_scale=rest[1] if len(rest) == 2 else "mean")  # type: ignore[arg-type]
     if word == "local" and len(rest) == 1:
         return Local(windows=_number(text, rest[0]))
-    if word == "diloco" and 1 <= len(rest) <= 3:
+    if word == "diloco" and 1 <= len(rest) <= 4:
         numbers = [_number(text, part) for part in rest]
-        return DiLoCo(**dict(zip(("windows", "outer_lr", "outer_momentum"), numbers, strict=False)))
+        return DiLoCo(**dict(zip(_OF_DILOCO, numbers, strict=False)))
     raise bad_value(
         "strategy",
         text,
@@ -232,7 +241,12 @@ def is_dealt(strategy: Strategy) -> bool:
 
 def windows_apart(strategy: Strategy) -> float:
     """Windows between two exchanges of a worker with the others; 1 but for :class:`Local`, DiLoCo."""
-    return strategy.windows if isinstance(strategy, Local | DiLoCo) else 1
+    return strategy.windows / fragments_of(strategy) if isinstance(strategy, Local | DiLoCo) else 1
+
+
+def fragments_of(strategy: Strategy) -> int:
+    """In how many parts, one an exchange, the parameters meet."""
+    return int(strategy.fragments) if isinstance(strategy, DiLoCo) else 1
 
 
 def drifts(strategy: Strategy) -> bool:
@@ -243,6 +257,18 @@ def drifts(strategy: Strategy) -> bool:
 def _check_windows(word: str, windows: float) -> None:
     if windows != inf and (not float(windows).is_integer() or windows < 1):
         raise bad_value(word, windows, "a whole number of windows >= 1", f"As in '{word}:8'.")
+
+
+def _check_fragments(windows: float, fragments: float) -> None:
+    """One an exchange, and all exchanges equally far apart."""
+    if not float(fragments).is_integer() or fragments < 1:
+        raise bad_value("diloco's fragments", fragments, "a whole number >= 1", "1: all at once.")
+    if windows % fragments:
+        near = max(fragments, fragments * round(windows / fragments))
+        raise bad_value(
+            "diloco's fragments", int(fragments), f"a number that divides the {_whole(windows)} windows",
+            f"With {_whole(near)} windows one of them would meet every {_whole(near / fragments)}.",
+        )  # fmt: skip
 
 
 def _whole(windows: float) -> str:

@@ -21,7 +21,10 @@ STEP_S, OPTIMIZER_S = 0.05, 0.002
 
 
 def local_run(
-    *, exchange_s: float, slow: Callable[[int, int], float] = lambda rank, window: 0.0
+    *,
+    exchange_s: float,
+    slow: Callable[[int, int], float] = lambda rank, window: 0.0,
+    word: str = f"local:{APART}",
 ) -> Run:
     """Four workers of equal machines with 10 % jitter; ``slow``: seconds more, by rank and window."""
     rng = np.random.default_rng(0)
@@ -44,7 +47,7 @@ def local_run(
                 )
             )  # fmt: skip
         now = ended
-    head = setup(strategy=f"local:{APART}", topology="replicas", world_size=WORKERS)
+    head = setup(strategy=word, topology="replicas", world_size=WORKERS)
     ranks = tuple(
         RankTrace(
             rank=rank, setup=head, steps=tuple(own), passes=(), metrics=(), notes=(), close=None
@@ -73,6 +76,15 @@ def test_long_exchanges_ask_for_rarer_ones() -> None:
     windows = finding.figures["windows"]
     assert windows * (STEP_S * 1.15 + OPTIMIZER_S) == pytest.approx(4.0, rel=0.1)
     assert f"local:{windows:.0f}" in finding.action
+
+
+def test_advice_to_meet_less_often_keeps_what_else_the_word_says() -> None:
+    """Fragments, too: one of two was exchanged after each 8 windows."""
+    run = local_run(exchange_s=1.0, word="diloco:16:0.5:0.8:2")
+    (finding,) = diagnose(run).findings
+    windows = finding.figures["windows"]
+    assert windows / 2 * (STEP_S * 1.15 + OPTIMIZER_S) == pytest.approx(4.0, rel=0.1)
+    assert f"diloco:{windows:.0f}:0.5:0.8:2 computing" in finding.action
 
 
 def test_a_slow_rank_is_named_and_nobody_else() -> None:

@@ -82,15 +82,44 @@ def test_rarer_exchanges_take_less_of_the_time(tmp_path: Path) -> None:
     assert found[-1].busy > 0.98
 
 
+def test_fragments_take_their_part_of_an_exchange_and_the_last_one_all(tmp_path: Path) -> None:
+    """Three workers, a ring: 2 (3 - 1) hops, and 4/3 of a second for the whole megabyte."""
+    file = tmp_path / "cluster.toml"
+    file.write_text(CLUSTER.replace("jitter_s = 0.02", ""))
+    model = ClusterModel.load(file)
+    scenario = Scenario(cluster=model, steps=14, network=model.network)
+    window_s = model.step_times_s(14).T
+    now = 0.0
+    for first in range(0, 14, 4):
+        moved_s = 4 / 3 / (3 if first < 12 else 1)
+        now += window_s[first : first + 4].sum(axis=0).max() + 4 * 0.01 + moved_s
+    found, _ = predict(parse_strategy("diloco:12:0.7:0.9:3"), scenario)
+    assert found.time_s == pytest.approx(now, rel=1e-12)
+
+
+def test_parameters_are_as_large_as_they_are_whatever_gradients_are_packed_to(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cluster.toml"
+    times = []
+    for packed in ("", "push_bytes = 1e4\n"):
+        file.write_text(CLUSTER + packed)
+        model = ClusterModel.load(file)
+        scenario = Scenario(cluster=model, steps=20, network=model.network)
+        times.append(predict(parse_strategy("local:4"), scenario)[0].time_s)
+    assert times[0] == times[1]
+
+
 @pytest.mark.full
-def test_a_run_in_virtual_time_takes_what_was_predicted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["local:4", "diloco:4:0.7:0.9:2", "diloco:3:0.7:0.9:3"])
+def test_a_run_in_virtual_time_takes_what_was_predicted(tmp_path: Path, word: str) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(CLUSTER)
     model = ClusterModel.load(file)
     predicted, _ = predict(
-        parse_strategy("local:4"), Scenario(cluster=model, steps=11, network=model.network)
+        parse_strategy(word), Scenario(cluster=model, steps=11, network=model.network)
     )
-    run = run_script(SCRIPT, workers=3, virtual=file, strategy="local:4")
+    run = run_script(SCRIPT, workers=3, virtual=file, strategy=word)
     assert run.exit_code == 0, run.stderr
     record = read_run(run.out)
     assert [one.close.time_s for one in record.ranks if one.close is not None] == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -48,7 +48,8 @@ class Seat:
 class Play:
     """How ranks go through ``passes`` of ``total`` batches. ``spoiled``: (rank, batch) of a NaN;
     ``leaves``: after so many windows of each pass, by rank; ``stops``: at the window of this number;
-    ``known``: whether ranks know the total before; ``totals``: of ranks with data of their own."""
+    ``known``: whether ranks know the total before; ``totals``: of ranks with data of their own;
+    ``first``: number of the loader's batch that batch 0 is; ``replicas``: what a checkpoint has of each."""
 
     strategy: str
     make: Make
@@ -61,6 +62,8 @@ class Play:
     stops: dict[int, int] = field(default_factory=dict)
     known: bool = True
     totals: tuple[int, ...] = ()
+    first: int = 0
+    replicas: Sequence[dict[str, Any]] = ()
     at_window: Callable[[Rank, Window], None] = lambda rank, window: None
     begin: Callable[[Rank], None] = lambda rank: None
     training: dict[str, Any] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class Rank:
             model=self.model, optimizer=self.optimizer,
             trainables=trainable(self.model, self.optimizer),
             strategy=parse_strategy(play.strategy), **play.training,
+            replica=play.replicas[rank] if play.replicas else {},
         )  # fmt: skip
         self.plane = ReplicaPlane(seat, training, Gathering(seat))
 
@@ -113,9 +117,10 @@ class Rank:
         weight, unit = 0.0, UNIT
         for batch in batches:
             self.plane.before_backward(last=batch == batches[-1])
-            own = float(len(batch_of(batch)[0]))
+            number = batch + self.play.first
+            own = float(len(batch_of(number)[0]))
             unit = unit if weight else own
-            loss = loss_of(self.model, batch) * (own / unit)
+            loss = loss_of(self.model, number) * (own / unit)
             (loss * float("nan") if (self.rank, batch) in self.play.spoiled else loss).backward()
             weight += own
         ended = len(batches) < len(window.batches)

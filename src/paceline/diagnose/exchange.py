@@ -7,6 +7,7 @@ fifths of the time are spent computing when T_c >= 4 T_x (FORMULAS: "Accumulatio
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -15,7 +16,7 @@ from paceline.compare.units import duration, share
 from paceline.diagnose.findings import Finding, severity_of
 from paceline.diagnose.measured import Measured
 from paceline.runs import Run
-from paceline.strategies import drifts, is_joint, windows_apart
+from paceline.strategies import DiLoCo, Local, drifts, fragments_of, is_joint, windows_apart
 
 BOUND = 0.4
 """From two fifths of the time on, the exchange is what to improve; below, workers are."""
@@ -122,16 +123,17 @@ def _meets_too_often(found: Measured, moved_s: float, work_s: float, part: float
     """Of replicas: a round of more windows pays for the same exchange."""
     apart = windows_apart(found.strategy)
     needed = ceil(apart * GOOD_SHARE / (1 - GOOD_SHARE) * moved_s / max(work_s, 1e-9))
-    word = type(found.strategy).__name__.lower()
+    assert isinstance(found.strategy, Local | DiLoCo)
+    rarer = replace(found.strategy, windows=needed * fragments_of(found.strategy))
     return Finding(
         cause="communication-bound", cost=part, severity=severity_of(part),
         sentence=f"{_WORDS['communication-bound']}: exchanging takes {share(part)} of the time.",
         evidence=(
             f"the {apart:.0f} windows of a round take {duration(work_s)}, its exchange {duration(moved_s)}",
         ),
-        action=f"Meet less often: at {word}:{needed} computing takes {share(GOOD_SHARE)} of the time "
+        action=f"Meet less often: at {rarer} computing takes {share(GOOD_SHARE)} of the time "
         "('paceline compare' shows what that does to the loss)." + _WHICH_LINK,
-        figures={"work_s": work_s, "exchange_s": moved_s, "windows": float(needed)},
+        figures={"work_s": work_s, "exchange_s": moved_s, "windows": float(rarer.windows)},
     )  # fmt: skip
 
 

@@ -96,6 +96,10 @@ class GroupWays:
         """Shape (rounds,): as if groups were workers."""
         return self.ways.all_reduce_times_s(workers=workers, rounds=rounds)
 
+    def in_parts(self, parts: int) -> GroupWays:
+        """What groups exchange of one of so many equal parts of the parameters."""
+        return replace(self, ways=self.ways.in_parts(parts))
+
 
 def of_members(windows: Windows, groups: GroupTimes) -> Windows:
     """The ``windows`` of ``groups``, as those of their members: each of a group's is one of all its

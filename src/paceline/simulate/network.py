@@ -69,6 +69,10 @@ class Network:
         """How long a push keeps the server busy."""
         return serving(self.push_bytes, self.size_bytes, self.server_bytes_per_s, self.shards)
 
+    def in_parts(self, parts: int) -> Network:
+        """The same, crossed by one of so many equal parts of the parameters, which are never compressed."""
+        return replace(self, size_bytes=self.size_bytes / parts, packing=None)
+
     def push_s(self, *, rank: int, number: int) -> float:
         """What the gradient of window ``number`` of ``rank`` is on its way to the server."""
         return self.coding_s + self.links.push_s(

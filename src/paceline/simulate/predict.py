@@ -19,7 +19,17 @@ from paceline.simulate.network import over_network
 from paceline.simulate.recurrence import Times, bounded, in_rounds, with_backups
 from paceline.simulate.timing import Exchanges, StepTimes, window_times
 from paceline.simulate.windows import Wholes, Windows
-from paceline.strategies import SSP, Backup, Hybrid, Strategy, Sync, drifts, is_joint, windows_apart
+from paceline.strategies import (
+    SSP,
+    Backup,
+    Hybrid,
+    Strategy,
+    Sync,
+    drifts,
+    fragments_of,
+    is_joint,
+    windows_apart,
+)
 
 MARGIN_STEPS = 64
 SHORTEST_S = 1e-9
@@ -177,12 +187,17 @@ def _sync(scenario: Scenario, *, collective: bool) -> Windows:
 
 
 def _now_and_then(strategy: Strategy, scenario: Scenario) -> Windows:
-    """Rounds of several windows, at whose end parameters are summed by all-reduce."""
+    """Rounds of several windows, at whose end parameters are summed by all-reduce: a fragment of them, but
+    all after the last window."""
     network, workers = scenario.network, scenario.cluster.count
     window_s = window_times(scenario.cluster, scenario.steps, scenario.accumulate)
-    exchange_s: Floats | float = 0.0
+    exchange_s = np.zeros(scenario.steps)
     if network is not None:
-        exchange_s = network.all_reduce_times_s(workers=workers, rounds=scenario.steps)
+        whole_s, exchange_s = (
+            network.in_parts(parts).all_reduce_times_s(workers=workers, rounds=scenario.steps)
+            for parts in (1, fragments_of(strategy))
+        )
+        exchange_s[-1] = whole_s[-1]
     times = in_rounds(window_s, windows_apart(strategy), exchange_s)
     return _windows(times, float(times.decided_s[-1].max()))
 

@@ -8,7 +8,7 @@ transfer"). Neither says anything of the other: there exchanges are taken to cos
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class RecordedWays:
     over_network: bool
     serving_s: float = 0.0
     shards: int = 1
+
+    def in_parts(self, parts: int) -> RecordedWays:
+        """The same, if an exchange's time were all transfer: no latency is known."""
+        return replace(self, rounds_s=self.rounds_s / parts)
 
     def push_times_s(self, *, workers: int, windows: int) -> Floats:
         """Shape (windows, workers)."""

@@ -54,6 +54,9 @@ class Exchanges(Protocol):
     def all_reduce_times_s(self, *, workers: int, rounds: int) -> Floats:
         """Shape (rounds,)."""
 
+    def in_parts(self, parts: int) -> Exchanges:
+        """What is crossed by one of so many equal parts of the parameters."""
+
 
 def window_times(cluster: StepTimes, windows: int, accumulate: int) -> Floats:
     """What each window takes: shape (windows, workers), in seconds."""

@@ -7,7 +7,7 @@ import torch
 from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.gradients.precision.plan import wide
 from paceline.policy.grouping import Groups
-from paceline.strategies import DiLoCo
+from paceline.strategies import DiLoCo, windows_apart
 from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
@@ -99,7 +99,12 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
 
 def outer_step(strategy: DiLoCo) -> str:
     """What DiLoCo does with the mean of the workers' ways, as text."""
-    return f"outer SGD: lr {strategy.outer_lr:g}, Nesterov momentum {strategy.outer_momentum:g}"
+    step = f"outer SGD: lr {strategy.outer_lr:g}, Nesterov momentum {strategy.outer_momentum:g}"
+    if strategy.fragments == 1:
+        return step
+    return (
+        f"{step}; {strategy.fragments:g} fragments, one every {windows_apart(strategy):g} windows"
+    )
 
 
 def grouped(groups: Groups) -> list[str]:

@@ -152,6 +152,7 @@ def _training(
         limit=recipe_parts.limit(options.recipe, beginning.limit),
         compress=options.compress,
         compressed=beginning.compressed,
+        replica=beginning.replica,
     )
 
 

@@ -3,7 +3,9 @@
 Each worker's replica starts from common parameters, the anchor, and moves. What travels is how far it
 moved; the weighted mean of that is the gradient, negated, of an outer optimizer, which moves the anchor.
 With SGD of rate 1 the anchor becomes the mean (local SGD: Stich, ICLR 2019); with a rate of 0.7 and
-Nesterov momentum this is DiLoCo (Douillard et al., 2023, algorithm 1). Knows no windows and no votes.
+Nesterov momentum this is DiLoCo (Douillard et al., 2023, algorithm 1). That can be done with one
+fragment of the parameters at a time (Streaming DiLoCo, Douillard et al., 2025): an equal part of the
+values, wherever a tensor ends. Knows no windows and no votes.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from paceline.gradients.norms import sum_of_squares
-from paceline.strategies import DiLoCo, Strategy
-from paceline.worker.manifest import Trainable
+from paceline.strategies import DiLoCo, Strategy, fragments_of
 
 OUTER_MOMENTUM = "outer_momentum"
 """In a parameter's state of the optimizer, beside its own keys: that of the outer optimizer."""
@@ -64,8 +65,14 @@ class Average:
         self._moved, self._moved_views = _flat(tensors)
         self._anchor, self._anchor_views = _flat(tensors)
         torch._foreach_copy_(self._anchor_views, self._tensors)
-        self._outer = _outer(strategy, self._anchor)
-        self.sent_bytes = sum(one.numel() * one.itemsize for one in self._moved)
+        self._fragments = fragments_of(strategy)
+        self._moved_parts, self._anchor_parts = map(self._parts, (self._moved, self._anchor))
+        self._outer = _outer(strategy, [one for part in self._anchor_parts for one in part])
+        self._momentum = self._begin_momentum()
+
+    def sent_bytes(self, fragment: int) -> int:
+        """What an exchange of ``fragment`` sends."""
+        return sum(one.numel() * one.itemsize for one in self._moved_parts[fragment])
 
     def measure(self) -> float:
         """How far the replica has moved, as a 2-norm; not finite if it is lost, or too large."""
@@ -73,9 +80,10 @@ class Average:
         torch._foreach_sub_(self._moved, self._anchor)
         return math.sqrt(sum(map(sum_of_squares, self._moved)))
 
-    def meet(self, share: float) -> None:
-        """Let the mean of all ranks' ways be known; this one's counts ``share``. Every rank calls it."""
-        for moved in self._moved:
+    def meet(self, fragment: int, share: float) -> None:
+        """Let the mean of all ranks' ways be known, in ``fragment``; this one's counts ``share``. Every
+        rank calls it."""
+        for moved in self._moved_parts[fragment]:
             if share:
                 moved.mul_(share)
             else:
@@ -83,7 +91,7 @@ class Average:
             self._group.finish(self._group.start_sum(moved))
 
     def gap(self) -> Drift | None:
-        """How far this replica is from the mean that :meth:`meet` has found; None if that is too large."""
+        """How far this replica is from the mean, which all fragments have met; None if that is too large."""
         mean = torch._foreach_add(self._anchor_views, self._moved_views)
         size = math.sqrt(sum(map(sum_of_squares, mean)))
         if not math.isfinite(size):
@@ -92,16 +100,23 @@ class Average:
         distance = math.sqrt(sum(map(sum_of_squares, mean)))
         return Drift(distance=distance if math.isfinite(distance) else None, size=size)
 
-    def step(self) -> None:
-        """Move the anchor by the mean that :meth:`meet` has found."""
-        for anchor, moved in zip(self._anchor, self._moved, strict=True):
+    def step(self, fragment: int) -> None:
+        """Move the anchor, in ``fragment``, by the mean that :meth:`meet` has found."""
+        pairs = zip(self._anchor_parts[fragment], self._moved_parts[fragment], strict=True)
+        for anchor, moved in pairs:
             anchor.grad = moved.neg_()
-        self._outer.step()
+        self._outer.step()  # parts without a gradient stay as they are, momentum too
         self._outer.zero_grad()
 
-    def put(self) -> None:
-        """Let the replica be the anchor again."""
-        self._write(partial(torch._foreach_copy_, self._tensors, self._anchor_views))
+    def put(self, fragments: Sequence[int]) -> None:
+        """Let the replica be the anchor again, in ``fragments``; elsewhere it goes on."""
+        source = self._anchor_views
+        if len(fragments) < self._fragments:
+            source = self._moved_views
+            torch._foreach_copy_(source, self._tensors)
+            for one in fragments:
+                torch._foreach_copy_(self._moved_parts[one], self._anchor_parts[one])
+        self._write(partial(torch._foreach_copy_, self._tensors, source))
 
     @contextmanager
     def showing(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
@@ -116,28 +131,37 @@ class Average:
             for parameter, own in zip(parameters, kept, strict=True):
                 parameter.data = own
 
-    def momentum(self) -> list[torch.Tensor] | None:
-        """The outer optimizer's, a view for each tensor; None if it has none (yet)."""
-        states = [self._outer.state[anchor].get(_BUFFER) for anchor in self._anchor]
-        if any(state is None for state in states):
-            return None
-        return _views(states, self._tensors)
+    def replica(self) -> list[torch.Tensor]:
+        """This worker's own, for a checkpoint: :meth:`showing` it the anchor is the model's."""
+        return [one.detach().clone() for one in self._tensors]
+
+    def take_replica(self, kept: Sequence[torch.Tensor]) -> None:
+        """Begin with the replica ``kept``, while the anchor stays where it is."""
+        self._write(partial(torch._foreach_copy_, self._tensors, list(kept)))
+
+    def momentum(self) -> list[torch.Tensor]:
+        """The outer optimizer's, a view for each tensor; empty if it has none."""
+        return self._momentum
 
     def take_momentum(self, kept: Sequence[torch.Tensor]) -> None:
-        """Begin with the outer momentum ``kept``, one for each tensor."""
+        """Begin with the outer momentum ``kept``, one for each tensor, if there is to be any."""
+        if self._momentum:
+            torch._foreach_copy_(self._momentum, list(kept))
+
+    def _begin_momentum(self) -> list[torch.Tensor]:
+        """All zeros, which is where it begins: fragments that have not met have one too, to be saved."""
+        if not self._outer.defaults["momentum"]:
+            return []
         vectors, views = _flat(self._tensors)
-        torch._foreach_copy_(views, list(kept))
-        for anchor, vector in zip(self._anchor, vectors, strict=True):
-            self._outer.state[anchor][_BUFFER] = vector
+        for anchors, own in zip(self._anchor_parts, self._parts(vectors), strict=True):
+            for anchor, one in zip(anchors, own, strict=True):
+                self._outer.state[anchor][_BUFFER] = one
+        return views
 
-
-def taken_momentum(
-    optimizer: torch.optim.Optimizer, trainables: Sequence[Trainable]
-) -> list[torch.Tensor] | None:
-    """The outer momentum that a checkpoint has put into the state of ``optimizer``, out of it again."""
-    states = [optimizer.state.get(one.parameter, {}) for one in trainables]
-    kept = [state.pop(OUTER_MOMENTUM, None) for state in states]
-    return None if any(one is None for one in kept) else kept
+    def _parts(self, vectors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """Of each fragment its piece of every vector: as many values in each, but for one."""
+        pieces = [vector.tensor_split(self._fragments) for vector in vectors]
+        return [list(of_one) for of_one in zip(*pieces, strict=True)]
 
 
 def _outer(strategy: Strategy, anchor: list[torch.Tensor]) -> torch.optim.Optimizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ _START = Position()
 class Beginning:
     """``position``: where the group stood, ``loss_scale``: what a dynamic one was, ``limit``: the state
     of the relative one on norms (None: none kept). ``compressed``: what compression keeps of this
-    worker. ``prepare()``: gives model and optimizer their
+    worker, ``replica`` what one of its own does. ``prepare()``: gives model and optimizer their
     state; called when the group is joined and nothing is compared yet.
     """
 
@@ -25,6 +26,7 @@ class Beginning:
     limit: list[float] | None = None
     compressed: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     prepare: Callable[[], None] = lambda: None
+    replica: Mapping[str, Any] = field(default_factory=dict)
 
 
 ANEW = Beginning()

@@ -105,7 +105,7 @@ class Emulation:
         self._sleep_s = sleep_s
         self._step = 0
         self._window = -1
-        self._exchanges = True
+        self._exchanges = 1.0
         self._line_s: float | None = None
         self._behind_s = 0.0
         self._left_s: float | None = None
@@ -134,7 +134,8 @@ class Emulation:
 
     def push(self) -> None:
         if self._exchanges:
-            self._go_on(self._ways.push_s(self._window))
+            whole = self._exchanges == 1
+            self._go_on((self._ways.push_s if whole else self._ways.part_s)(self._window))
 
     def decided(self, outcome: Outcome) -> None:
         waited_s, since_s = outcome.wait_s, outcome.exchange_s

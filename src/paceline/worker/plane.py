@@ -44,8 +44,8 @@ class Window:
 
     ``unit``: divide each micro-batch's weight by this before multiplying its loss; None: by the
     window's first weight (the push stands alone, so a window of one needs no factor at all).
-    ``scale``: the loss scale, by which losses are multiplied as well. ``exchanges``: whether this worker
-    meets the others at its end, as far as that is known.
+    ``scale``: the loss scale, by which losses are multiplied as well. ``exchanges``: what part of a whole
+    exchange this worker has with the others at its end (0: none), as far as that is known.
     """
 
     clock: int
@@ -55,7 +55,7 @@ class Window:
     gate_s: float = 0.0
     pull_s: float = 0.0
     scale: float = 1.0
-    exchanges: bool = True
+    exchanges: float = 1.0
 
 
 @lean
@@ -158,7 +158,8 @@ class Plane(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether the model is that of all workers: not where each trains its own, between exchanges."""
+        """Whether workers know what they have in common (:meth:`cut` shows it; after a pass the model is
+        that): not where each trains a model of its own, between exchanges."""
 
     def position(self) -> Position:
         """The last known position of the group."""

@@ -85,11 +85,12 @@ class ScheduledPass:
         """This rank's batches of the update after that, as far as it is known."""
         return self._batches(self.update + 1)
 
-    def exhausted(self) -> bool:
-        """Whether no worker has a batch of the current update, as far as ``total`` is known."""
+    def exhausted(self, update: float | None = None) -> bool:
+        """Whether no worker has a batch of ``update`` (the current one), as far as ``total`` is known."""
         if self._total is None:
             return False
-        return self.update * self.plan.window * self._world_size >= self._total
+        update = self.update if update is None else update
+        return update * self.plan.window * self._world_size >= self._total
 
     def computed(self, total: int | None) -> int:
         """How many batches the current window turned out to have, ``total`` being what is known now."""

@@ -5,24 +5,27 @@ round is ``windows`` windows of the schedule, the last one of a pass perhaps sho
 its exchange once it has no window of the round left: so all ranks enter equally many, by counting.
 There they vote (who has computed what, who stops, who has nothing left) and then average; all that is
 decided is read from the votes, which are equal everywhere. Under ``local:inf`` they only vote.
+Where parameters meet in fragments a round is that of one of them, and the pass's last one is of all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, Protocol
 
 import torch
 
-from paceline.strategies import windows_apart
-from paceline.worker.averaging import OUTER_MOMENTUM, Average, Drift, Sums, taken_momentum
-from paceline.worker.joining import Broadcasts, broadcast, share_optimizer
+from paceline.strategies import fragments_of, windows_apart
+from paceline.worker.averaging import Average, Drift, Sums
+from paceline.worker.joining import Broadcasts, broadcast
 from paceline.worker.optimizer_state import held_by
 from paceline.worker.own_step import OwnStep
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.progress import Passes, ScheduledPass, cut_at
+from paceline.worker.replica_round import Round
+from paceline.worker.replica_state import Start, begin_alike, own_state
 from paceline.worker.round_vote import Agreed, Vote, ballot, ballot_bytes, tally
 from paceline.worker.session import Session
 from paceline.worker.training import Training
@@ -52,41 +55,28 @@ class ReplicaPlane:
         self._position = self._settled
         self._scheduled = 0
         self._passes = Passes(rank=session.rank, world_size=session.world_size)
-        self._stop = False
-        self._begin_round()
-        outer = self._begin_alike()
+        self._fragments = fragments_of(training.strategy)
+        self._round = Round(self._fragments)
+        start = begin_alike(training, group, rank=session.rank, fragments=self._fragments)
         self._own = OwnStep(training, where=f" on rank {session.rank}")
         held = held_by(training.optimizer, training.trainables)
         self._average = Average(
             [one.detach() for one in held], group, training.strategy, self._own.write
         )
-        if outer is not None:
-            self._average.take_momentum(outer)
+        self._go_on(start)
         self.drift: Drift | None = None
         """As the pass ended, before the replicas became one; None if nothing was applied since they were."""
 
-    def _begin_alike(self) -> list[torch.Tensor] | None:
-        """Everyone has rank 0's parameters, and its outer momentum, if any, is returned. The optimizer's
-        state stays each rank's own where it comes from a checkpoint."""
-        training, rank = self._training, self._session.rank
-        broadcast(self._group, [parameter.data for parameter in training.parameters])
-        outer = taken_momentum(training.optimizer, training.trainables)
-        if not training.version:
-            share_optimizer(self._group, training, root=rank == 0)
-        known = torch.tensor(
-            [float(outer is not None)], dtype=torch.float64, device=self._group.device
-        )
-        self._group.broadcast(known)
-        if not known.item():
-            return None
-        if outer is None:  # a rank that the checkpoint did not have
-            outer = [torch.zeros_like(one) for one in training.parameters]
-        broadcast(self._group, outer)
-        return outer
+    def _go_on(self, start: Start) -> None:
+        if start.outer:
+            self._average.take_momentum(start.outer)
+        if start.values is not None:
+            self._average.take_replica(start.values)
+        self._round.go_on(start.turn, start.weights)
 
     @property
     def settled(self) -> bool:
-        return self._had == 0 and not self._never
+        return self._round.windows == 0 and not self._never
 
     def position(self) -> Position:
         return self._position
@@ -95,7 +85,7 @@ class ReplicaPlane:
         return self._own.scale.value
 
     def open_pass(self, plan: PassPlan) -> None:
-        self._stop = False
+        self._round.stop = False
         self.drift = None
         self._scheduled = 0
         self._passes.open(plan)
@@ -114,7 +104,7 @@ class ReplicaPlane:
                     batches=batches,
                     unit=None,
                     scale=self._own.scale.value,
-                    exchanges=self._ends_round(current),
+                    exchanges=self._exchanged_after(current),
                 )
             self._meet(current)
         return None
@@ -130,7 +120,7 @@ class ReplicaPlane:
         norm, reason = self._own.take(
             contribution, progress=before.progress, window=current.plan.window, reason="this rank's own step"
         )  # fmt: skip
-        self._count(contribution, batches, applied=norm is not None)
+        self._round.count(contribution, batches, applied=norm is not None)
         current.advance()
         wait_s, moved_bytes = 0.0, 0
         if self._round_is_over(current):
@@ -155,8 +145,8 @@ class ReplicaPlane:
         self._passes.left = True
 
     def latest(self) -> AbstractContextManager[None]:
-        """Between two exchanges that is what the last one has left: this replica is nobody else's."""
-        apart = self._had > 0 and not self._never
+        """Between two exchanges that is what the last ones have left: this replica is nobody else's."""
+        apart = not self._never and not (self.settled and self._round.whole)
         return self._average.showing(self._training.parameters) if apart else nullcontext()
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
@@ -169,20 +159,17 @@ class ReplicaPlane:
         return self._session.hand_in(pass_id, number, part, together=True)
 
     def own_state(self) -> dict[str, Any]:
-        """The optimizer's state, which is each rank's own; with it the outer one's, which all share."""
-        trainables = self._training.trainables
-        held = held_by(self._training.optimizer, trainables)
-        states = [dict(self._training.optimizer.state.get(one, {})) for one in held]
-        for state, outer in zip(states, self._average.momentum() or [], strict=False):
-            state[OUTER_MOMENTUM] = outer
-        named = {one.name: state for one, state in zip(trainables, states, strict=True)}
-        return {"limit": self._own.limit_state, "optimizer": named}
+        return {
+            "limit": self._own.limit_state,
+            **own_state(self._training, self._average, self._round),
+        }
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
-        assert self.settled, "replicas have no state in common between two exchanges"
+        assert self.settled, "nobody knows between two exchanges what was committed"
         workers = self._session.world_size
-        yield cut_at(self._position, self._passes.current, workers=workers, state=None)
+        with self.latest():
+            yield cut_at(self._position, self._passes.current, workers=workers, state=None)
 
     def sync_optimizer(self) -> None:
         return
@@ -197,35 +184,28 @@ class ReplicaPlane:
 
     # ------------------------------------------------------------------------------- the round
 
-    def _begin_round(self) -> None:
-        self._had = self._updates = self._batches = 0
-        self._weight = 0.0
-
-    def _count(self, contribution: Contribution, batches: int, *, applied: bool) -> None:
-        """What this rank has to say at the exchange."""
-        self._stop = self._stop or contribution.stop
-        self._had += 1
-        if applied:
-            self._updates += 1
-            self._batches += batches
-            self._weight += contribution.weight
-
-    def _ends_round(self, current: ScheduledPass) -> bool:
-        """Whether the current window is this rank's last one of the round, as far as it is known."""
-        return (current.update + 1) % self._windows == 0 or not current.following()
+    def _exchanged_after(self, current: ScheduledPass) -> float:
+        """What part of the parameters meets once this rank has computed the current window."""
+        following = current.update + 1
+        if following % self._windows and current.following():
+            return 0.0
+        next_round = (
+            -(-following // self._windows) * self._windows if not self._never else following
+        )
+        return 1.0 if current.exhausted(next_round) else 1 / self._fragments
 
     def _round_is_over(self, current: ScheduledPass) -> bool:
         """Whether this rank has no window left in it. Where nobody meets it, it may stop for itself."""
         done = current.update % self._windows == 0 or not current.window()
-        return done or (self._never and self._stop)
+        return done or (self._never and self._round.stop)
 
     def _estimate(self, current: ScheduledPass) -> Position:
         """Where the group stands if all ranks compute what the schedule gives them: so ranks agree on
         learning rates between two exchanges. The next one says what was committed indeed."""
         settled = self._settled
         return Position(
-            version=settled.version + self._updates,
-            clock=settled.clock + self._had,
+            version=settled.version + self._round.updates,
+            clock=settled.clock + self._round.windows,
             progress=settled.progress + self._given_out(current) - self._scheduled,
         )
 
@@ -237,24 +217,19 @@ class ReplicaPlane:
     def _meet(self, current: ScheduledPass) -> tuple[float, int]:
         """Enter the round's exchange: how long the others were waited for, in seconds, and what this
         rank sent, in bytes."""
-        lost = self._weight > 0 and not math.isfinite(self._average.measure())
-        vote = Vote(
-            weight=0.0 if lost else self._weight,
-            windows=self._had,
-            updates=self._updates,
-            batches=self._batches,
-            stop=self._stop,
-            over=not self._passes.window(),
-        )
+        if not self._round.whole and not math.isfinite(self._average.measure()):
+            self._round.lose()
         began_s = self._training.clock_s()
-        agreed = self._agree(vote)
+        agreed = self._agree(self._round.vote(over=not self._passes.window()))
         wait_s = self._training.clock_s() - began_s
-        moved_bytes = ballot_bytes(self._session.world_size)
-        if any(agreed.shares):
-            self._join(agreed)
-            moved_bytes += self._average.sent_bytes
-        elif not self._never:
-            self._average.put()
+        due = self._round.due(ended=agreed.ended)
+        moved_bytes = ballot_bytes(self._session.world_size, fragments=self._fragments)
+        if any(any(agreed.shares[fragment]) for fragment in due):
+            moved_bytes += self._look(agreed, due)
+        if not self._never:
+            self._step(agreed, due)
+            self._average.put(range(self._fragments) if self._round.whole else due)
+        self._round.met(due)
         self._settle(agreed, current)
         return wait_s, moved_bytes
 
@@ -263,17 +238,23 @@ class ReplicaPlane:
         numbers = ballot(vote, rank=rank, world_size=world_size)
         wire = torch.tensor(numbers, dtype=torch.float64, device=self._group.device)
         self._group.finish(self._group.start_sum(wire))
-        return tally(wire.tolist())
+        return tally(wire.tolist(), fragments=self._fragments)
 
-    def _join(self, agreed: Agreed) -> None:
-        """Become one with the others; or see how far they are, where replicas never do."""
-        average = self._average
-        average.meet(agreed.shares[self._session.rank])
+    def _look(self, agreed: Agreed, due: Sequence[int]) -> int:
+        """Let the mean of what is ``due`` be known: the bytes sent for it. All ranks enter it in the same
+        order, whatever each has trained."""
+        average, rank = self._average, self._session.rank
+        for fragment in due:
+            average.meet(fragment, agreed.shares[fragment][rank])
         if agreed.ended:
             self.drift = average.gap()
-        if not self._never:
-            average.step()
-            average.put()
+        return sum(map(average.sent_bytes, due))
+
+    def _step(self, agreed: Agreed, due: Sequence[int]) -> None:
+        """Where nobody has trained anything the common parameters stay."""
+        for fragment in due:
+            if any(agreed.shares[fragment]):
+                self._average.step(fragment)
 
     def _settle(self, agreed: Agreed, current: ScheduledPass) -> None:
         """The round is over, on every rank after the same update."""
@@ -285,6 +266,5 @@ class ReplicaPlane:
             progress=self._settled.progress + agreed.batches,
         )
         self._scheduled = self._given_out(current)
-        self._begin_round()
         if agreed.ended:
             self._passes.end()

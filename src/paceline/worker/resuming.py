@@ -72,6 +72,7 @@ def beginning_from(
         limit=checkpoint.limit(whose),
         compressed=checkpoint.compressed(launch.rank, launch.world_size),
         prepare=partial(put_into, checkpoint, model, optimizer, whose),
+        replica=checkpoint.replica(launch.rank),
     )
 
 

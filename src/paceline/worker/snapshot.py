@@ -92,6 +92,11 @@ class Checkpoint:
         mine = shared_out(residuals, rank=rank, world_size=world_size)
         return {"residuals": mine, "starts": starts}
 
+    def replica(self, rank: int) -> Mapping[str, Any]:
+        """What ``rank`` keeps of a replica of its own, between two exchanges of parts of it; or nothing."""
+        found: Mapping[str, Any] = self._own(rank).get("replica", {})
+        return found
+
     def _own(self, rank: int) -> Mapping[str, Any]:
         own: Mapping[str, Any] = self.ranks.get(rank, {}).get("own", {})
         return own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ class Training:
     checkpoint stood from which training goes on. ``clock_s``: monotonic. ``serving_s``: how long one
     push keeps an emulated server busy. ``limit``: where the running mean of norms stands that
     gradients are clipped by; None if by none. ``compressed``: what compression keeps of this worker, as
-    the checkpoint has it."""
+    the checkpoint has it; ``replica``: what a replica keeps (:mod:`paceline.worker.replica_state`)."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -42,6 +43,7 @@ class Training:
     limit: list[float] | None = None
     compress: Compression | None = None
     compressed: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
+    replica: Mapping[str, Any] = field(default_factory=dict)
 
     def rate_factor(self, progress: int, window: int) -> float:
         """What learning rates are multiplied by in the update after ``progress`` loader batches."""

@@ -14,7 +14,7 @@ from functools import cache
 from paceline.compression import Compression, Int8, Method, Sign, TopK, at
 from paceline.payloads import Parameters, push_bytes
 from paceline.simulate.network import Network, Packing
-from paceline.strategies import Strategy, Sync, drifts
+from paceline.strategies import Strategy, Sync, drifts, fragments_of
 
 WaySeconds = Callable[[int], float]
 """How long a way takes in the worker's window number 0, 1, ..."""
@@ -29,11 +29,12 @@ def _nothing_s(_: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ways:
-    """``pull_s``: before a window starts; ``push_s``: when it is computed. ``serving_s``: how long one
-    push keeps the server busy."""
+    """``pull_s``: before a window starts; ``push_s``: when it is computed, ``part_s`` where only a fragment
+    of the parameters meets. ``serving_s``: how long one push keeps the server busy."""
 
     pull_s: WaySeconds = _nothing_s
     push_s: WaySeconds = _nothing_s
+    part_s: WaySeconds = _nothing_s
     serving_s: float = 0.0
 
 
@@ -52,7 +53,11 @@ def ways_of(
         return Ways()
     at = _compressed(network, compression, parameters)
     if drifts(strategy):  # parameters, which nothing compresses
-        return Ways(push_s=lambda number: network.all_reduce_s(workers=workers, number=number))
+        whole, part = network.in_parts(1), network.in_parts(fragments_of(strategy))
+        return Ways(
+            push_s=lambda number: whole.all_reduce_s(workers=workers, number=number),
+            part_s=lambda number: part.all_reduce_s(workers=workers, number=number),
+        )
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return Ways(push_s=lambda number: at(number).all_reduce_s(workers=workers, number=number))
     return Ways(
