@@ -65,7 +65,9 @@ def trained(launch: Launch, seen: Seen, strategy: str, size: int | None, **cell:
         model=model, optimizer=optimizer, trainables=trainable(model, optimizer),
         strategy=parse_strategy(strategy),
     )  # fmt: skip
-    circle = circle_of(session, size) if strategy.startswith("hybrid") else None
+    collectives = cell.pop("collectives", True)
+    grouped = strategy.startswith("hybrid")
+    circle = circle_of(session, size, collectives=collectives) if grouped else None
     plane = open_plane("hybrid" if circle else "server", training, session, circle)
     for number in range(cell.get("passes", 1)):
         one_pass(plane, model, seen, launch.rank, number, **cell)
@@ -270,7 +272,7 @@ def test_two_groups_are_two_workers_of_a_naive_loop(places: Places) -> None:
         for clock, version, batches, outcome in everyone[leader].windows:
             pushes[version + outcome.lag + 1] = (version, [*batches, *mine.get(clock, ())])
     assert sorted(pushes) == list(range(1, 9))
-    assert sum(outcome.lag for _, _, _, outcome in everyone[0].windows) > 0
+    assert sum(one.lag for leader in (0, 2) for one in everyone[leader].outcomes) > 0
     model, _ = build(plain, seed=0)
     model.double()
     versions = [clone_of(model)]
@@ -310,6 +312,17 @@ def test_groups_are_nodes_or_of_a_given_size() -> None:
     check_rounds(((0, 1), (2,)), parse_strategy("hybrid:async"))
     with pytest.raises(UsageError, match="groups of 1 and 2 workers cannot work together"):
         check_rounds(((0, 1), (2,)), parse_strategy("hybrid:ssp:0"))
+
+
+def test_members_of_one_process_meet_through_the_server(places: Places) -> None:
+    """As in virtual time, where torch joins nobody; each group by itself."""
+    everyone = run(launches(places, 4), "hybrid:ssp:0", 2, total=27, window=2, collectives=False)
+    expected = sync_loop(4, 2, 27)
+    assert all(distance(seen.parameters, expected) <= 1e-10 for seen in everyone)
+    everyone = run(launches(places, 4), "hybrid:async", 2, total=24, collectives=False, leaves=(1,))
+    assert batches_of(everyone) == sorted(set(batches_of(everyone)))
+    ends = [seen.parameters["first.weight"] for seen in everyone]
+    assert all(torch.equal(end, ends[0]) for end in ends)
 
 
 def test_nodes_may_have_unequally_many_workers(

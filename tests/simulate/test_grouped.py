@@ -87,6 +87,7 @@ def test_one_slow_member_holds_up_its_group_alone() -> None:
     assert predicted("sync", cluster=even, steps=300).time_s == pytest.approx(900)
 
 
+@pytest.mark.full
 def test_long_runs_by_the_recurrence_are_short_ones_by_the_coordinator() -> None:
     steps = SHORT_WINDOWS // 2 + 1
     found = predicted("hybrid:ssp:3", steps=steps, group_size=3)

@@ -19,6 +19,8 @@ import torch
 from paceline.gradients.layout import FlatLayout
 from paceline.strategies import outer_of
 from paceline.worker.circle import Circle, Voice, join
+from paceline.worker.compression_account import Account
+from paceline.worker.group_feedback import led
 from paceline.worker.group_gradients import GroupGradients, GroupWindow
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.server_plane import ServerPlane
@@ -45,7 +47,6 @@ class HybridPlane:
 
     name = "hybrid"
     settled = True
-    account = None
 
     def __init__(self, session: Session, training: Training, circle: Circle) -> None:
         self._session = session
@@ -54,6 +55,7 @@ class HybridPlane:
         self._group = join(circle, session)
         self._voice = Voice(self._group)
         warm_up = replace(training.warm_up, workers=len(circle.groups))
+        training = led(training, circle, self._group)
         self._outer = ServerPlane(
             session,
             replace(training, strategy=outer_of(training.strategy), warm_up=warm_up),
@@ -79,6 +81,10 @@ class HybridPlane:
 
     def position(self) -> Position:
         return self._position
+
+    @property
+    def account(self) -> Account | None:
+        return self._outer.account
 
     def loss_scale(self) -> float:
         return self._scale

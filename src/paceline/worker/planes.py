@@ -34,10 +34,6 @@ def refuse(name: PlaneName, training: Training) -> None:
             training, "on the server plane gradients cross no wire, or (between hosts) as they are"
         )
         _refuse_own_codec(training)
-    if name == "hybrid":
-        _refuse_compression(
-            training, "what a group pushes is not compressed yet", "Leave compress out"
-        )
     if name == "replicas":
         _refuse_narrow_wire(training, "no gradients cross the wire, but parameters")
         _refuse_compression(

@@ -92,7 +92,7 @@ class ServerPlane:
         self._own = own_gradient(training, self._gradients.views, pushers)
         self._compress = compressing(
             training.compress, gradients_of(layout), self._gradients.views,
-            kept=training.compressed, workers=session.world_size, clock_s=training.clock_s,
+            kept=training.compressed, workers=pushers, clock_s=training.clock_s,
             wire_bytes_per_s=math.inf if session.frames is None else None,  # both see the region
         )  # fmt: skip
         if session.rank == 0:
