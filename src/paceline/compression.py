@@ -11,8 +11,9 @@ text                           value
 ``powersgd:4``                 a product of rank 4 (Vogels et al., NeurIPS 2019)
 ``int8``                       8 bits a value and a scale a block (Dettmers, ICLR 2016)
 ``sign``                       1 bit a value and a scale a matrix (Karimireddy et al., ICML 2019)
-``topk:0.01,warmup=500``       options follow after commas: ``warmup=500``, ``feedback=off``, and
-                               ``seed=7`` of ``randomk``
+``topk:0.01,warmup=500``       options follow after commas: ``warmup=500``, ``feedback=off``,
+                               ``pull=int8`` (or ``sign``, ``topk:0.01``: what comes back from the
+                               server), and ``seed=7`` of ``randomk``
 =============================  ===================================================================
 """
 
@@ -97,6 +98,7 @@ class Own:
 
 
 Method = TopK | RandomK | PowerSGD | Int8 | Sign | Own
+PULLS = "topk:0.01, int8 or sign"
 METHODS_OF_A_CODEC = ("encode", "decode", "payload_bytes", "summable")
 
 
@@ -105,13 +107,21 @@ class Compression:
     """``warmup``: updates over which ``method`` comes in (densities fall from 1, geometrically, as in
     Deep Gradient Compression, Lin et al., ICLR 2018; a product starts after them); an update is as many
     batches as a window of every worker has. ``feedback``: what is withheld is added to the next gradient.
+    ``pull``: what comes back to a worker on another host, parameters as differences to those it has;
+    None: they come whole.
     """
 
     method: Method
     warmup: int
     feedback: bool = True
+    pull: Method | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pull, TopK | Int8 | Sign | None):
+            raise bad_value(
+                "compress: pull", str(self.pull), PULLS,
+                "Both sides have to add the same bits, which others do not promise on unlike processors.",
+            )  # fmt: skip
         if not isinstance(self.warmup, int) or isinstance(self.warmup, bool) or self.warmup < 0:
             raise bad_value("compress: warmup", self.warmup, "a whole number of updates >= 0")
         if self.warmup and not default_warmup(self.method):
@@ -126,7 +136,28 @@ class Compression:
             said.append(f"warmup={self.warmup}")
         if not self.feedback:
             said.append("feedback=off")
+        if self.pull is not None:
+            said.append(f"pull={self.pull}")
         return ",".join(said)
+
+    def of_pulls(self) -> Compression | None:
+        """How parameters come back, with the same warm-up where there is any; None: whole."""
+        if self.pull is None:
+            return None
+        return Compression(method=self.pull, warmup=self.warmup if default_warmup(self.pull) else 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WarmUpShare:
+    """How much of the warm-up over ``updates`` updates of ``workers`` windows each is over."""
+
+    updates: int
+    workers: int
+
+    def at(self, progress: int, window: int) -> float:
+        """After ``progress`` loader batches, ``window`` of which are a window."""
+        done = progress / (self.workers * window)
+        return min(1.0, done / self.updates) if self.updates else 1.0
 
 
 def default_warmup(method: Method) -> int:
@@ -197,8 +228,10 @@ def _with(chosen: Compression, text: str, option: str) -> Compression:
         changes["feedback"] = value == "on"
     elif key == "seed" and value.isdecimal() and isinstance(chosen.method, RandomK):
         changes["method"] = replace(chosen.method, seed=int(value))
+    elif key == "pull" and value:
+        changes["pull"] = _method(text, value)
     else:
-        allowed = "warmup=500, feedback=off, or seed=7 (of randomk) after the comma"
+        allowed = "warmup=500, feedback=off, pull=int8, or seed=7 (of randomk) after the comma"
         raise bad_value("compress", text, allowed)
     return replace(chosen, **changes)
 

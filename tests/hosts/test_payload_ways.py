@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from paceline.compression import parse_compression
 from paceline.gradients.layout import layout_of
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import GLANCE, WINDOW, Filled, Push
@@ -39,7 +41,17 @@ class Recorder:
 
 
 def way(recorder: Any, *, ahead: bool, early: bool) -> AsFrames:
-    return AsFrames(recorder, recorder, recorder, [], _layout(), ahead=ahead, early=early)
+    return AsFrames(recorder, recorder, recorder, received([]), ahead=ahead, early=early)
+
+
+def received(
+    parameters: list[nn.Parameter],
+    pull: str | None = None,
+    carried: Callable[[int, float], None] = lambda *_: None,
+) -> ReceivedParameters:
+    clock_s = iter(range(100)).__next__
+    compression = None if pull is None else parse_compression(pull)
+    return ReceivedParameters(parameters, _layout(), compression, clock_s=clock_s, carried=carried)
 
 
 def pushing(weight: float, parcel: bytes | None = None) -> Push:
@@ -99,18 +111,20 @@ def test_a_compressed_push_travels_alone() -> None:
 def test_parameters_are_shown_where_they_came_and_survive_the_run() -> None:
     parameters = [nn.Parameter(torch.zeros(2, 3)), nn.Parameter(torch.zeros(5))]
     layout = _layout()
-    received = ReceivedParameters(parameters, layout)
+    carried: list[tuple[int, float]] = []
+    shown = received(parameters, carried=lambda *one: carried.append(one))
     for place, value in ((WINDOW, 1.0), (GLANCE, 2.0)):
-        room = received.room(place, layout.total_bytes)
+        room = shown.room(place, layout.total_bytes)
         torch.frombuffer(room, dtype=torch.float32).fill_(value)
-    received.show(17)
+    shown.show(17)
     assert bool((parameters[0] == 1).all())
-    with received.showing(18):
+    with shown.showing(18):
         assert bool((parameters[1] == 2).all())
     assert bool((parameters[1] == 1).all())
+    assert carried == [(layout.total_bytes, 1)]  # what came last before it was shown
     assert parameters[1].untyped_storage().nbytes() == 20  # torch.save writes whole storages
-    received.release()
-    torch.frombuffer(received.room(WINDOW, layout.total_bytes), dtype=torch.float32).fill_(9.0)
+    shown.release()
+    torch.frombuffer(shown.room(WINDOW, layout.total_bytes), dtype=torch.float32).fill_(9.0)
     assert bool((parameters[0] == 1).all())
 
 
@@ -118,4 +132,4 @@ def test_parameters_are_shown_where_they_came_and_survive_the_run() -> None:
 def test_parameters_of_another_size_have_no_room(place: int, more: int) -> None:
     layout = _layout()
     with pytest.raises(FrameError, match="the model has"):
-        ReceivedParameters([], layout).room(place, layout.total_bytes + more)
+        received([]).room(place, layout.total_bytes + more)

@@ -14,6 +14,7 @@ import msgspec
 from paceline import events
 from paceline.policy import Coordinator
 from paceline.server.members import Group
+from paceline.server.pulls import Pulls
 from paceline.server.seats import Seat
 from paceline.server.shards import Applied
 from paceline.server.versions import Versions
@@ -49,12 +50,14 @@ class Answers:
         pull: Callable[[int], None],
         *,
         together: bool,
+        pulls: Pulls,
     ) -> None:
         self._coordinator = coordinator
         self._versions = versions
         self._group = group
         self._pull = pull
         self._together = together
+        self._pulls = pulls
         self._due: dict[int, messages.Decided] = {}
 
     def decide(self, seat: Seat, verdict: Verdict, lag: int) -> None:
@@ -78,10 +81,14 @@ class Answers:
             leases=seat.take_leases(), progress=self._coordinator.progress,
             waited_s=waited_s, parameters_fd=self._versions.give(rank), scale=scale,
         )  # fmt: skip
+        started = self._pulls.started(rank, started, 1 if seat.wish is None else seat.wish.window)
         if decided is None:
             self._group.reply(rank, started)
         else:
-            self._group.reply(rank, msgspec.structs.replace(decided, next=started))
+            fd = started.parameters_fd
+            self._group.reply(
+                rank, msgspec.structs.replace(decided, parameters_fd=fd, next=started)
+            )
 
     def send(self) -> None:
         """Send what is due."""
@@ -90,7 +97,7 @@ class Answers:
             if at_once and self._coordinator.would_start(rank):
                 self._pull(rank)
             if (decided := self._due.pop(rank, None)) is not None:
-                self._group.reply(rank, decided)
+                self._group.reply(rank, self._pulls.decided(rank, decided))
 
 
 def verdict_on(

@@ -19,6 +19,7 @@ from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
 from paceline.server.loop import Loop
 from paceline.server.members import PROGRESS_EVERY_S, Group, NoticeKind
+from paceline.server.pulls import Pulls
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Seat
 from paceline.server.shards import Shard, Update
@@ -50,6 +51,7 @@ class Deeds:
         loop: Loop,
         wake: Callable[[], None],
         scales: Scales,
+        pulls: Pulls,
     ) -> None:
         self._coordinator = coordinator
         self._shard = shard
@@ -67,7 +69,8 @@ class Deeds:
         self._bad = ""
         self._due: list[events.Update] = []
         self._together = together
-        self._answers = Answers(coordinator, versions, group, pull, together=together)
+        self._pulls = pulls
+        self._answers = Answers(coordinator, versions, group, pull, together=together, pulls=pulls)
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,
@@ -108,7 +111,7 @@ class Deeds:
         rank = seat.member.rank
         opened = messages.Opened(
             version=self._coordinator.version, clock=clock,
-            server_pid=os.getpid(), parameters_fd=self._versions.give(rank),
+            server_pid=os.getpid(), parameters_fd=self._pulls.exact(rank),
         )  # fmt: skip
         self._group.reply(rank, opened)
 
@@ -138,7 +141,7 @@ class Deeds:
     def vacate(self, rank: int) -> None:
         """Unmap the region of a worker that is gone, unless a push in it is still to be decided."""
         self.catch_up()
-        self._versions.take_back(rank)
+        self._pulls.forget(rank)
         seat = self._seats.get(rank)
         if seat is not None and seat.push is None:
             del self._seats[rank]
@@ -158,6 +161,7 @@ class Deeds:
 
     def close(self) -> None:
         """Let go of the versions, end the threads."""
+        self._pulls.close()
         self._versions.close()
         self._shard.close()
 
@@ -170,7 +174,7 @@ class Deeds:
             version=self._coordinator.version, clock=self._coordinator.clock(order.rank),
             progress=self._coordinator.progress,
             waited_s=self._loop.clock_s() - self._seats[order.rank].asked_s,
-            parameters_fd=self._versions.give(order.rank),
+            parameters_fd=self._pulls.exact(order.rank),
         )  # fmt: skip
         self._group.reply(order.rank, ended)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -20,10 +19,10 @@ from paceline.gradients.precision.layouts import gradients_of
 from paceline.server.joint import Gradients
 from paceline.server.masters import Masters
 from paceline.server.members import Member
-from paceline.server.parcels import Intake, Outgo, Stored
+from paceline.server.parcels import Intake, Outgo
+from paceline.server.pulls import Pulls, bytes_of
 from paceline.server.remote import RemoteConnection
 from paceline.server.shards import Shard
-from paceline.server.versions import Versions
 from paceline.transport.messages import Open, Tensor
 from paceline.transport.shared_memory import Region
 
@@ -77,24 +76,19 @@ def gradients_from(member: Member, opening: Open, layout: FlatLayout) -> Mapped:
     return Mapped(region=region, gradients=Gradients(layout, region.memory))
 
 
-def carry_frames(member: Member, opening: Open, mapped: Mapped, versions: Versions) -> None:
-    """Let a remote ``member``'s connection carry its gradients and the ``versions`` it is given."""
+def is_far(member: Member, opening: Open) -> bool:
+    """Whether what ``member`` is given crosses a wire, or is to be as if it did."""
+    return opening.far or isinstance(member.data, RemoteConnection)
+
+
+def carry_frames(member: Member, opening: Open, mapped: Mapped, pulls: Pulls) -> None:
+    """Let a remote ``member``'s connection carry its gradients, and what ``pulls`` has for it."""
     if not isinstance(member.data, RemoteConnection):
         return
-
-    def stored(fd: int) -> Stored:
-        buffer = versions.named(fd)
-        return Stored(name=(fd, buffer.written), memory=_bytes_of(buffer.pieces.memory))
-
-    memory = _bytes_of(mapped.gradients.memory)
+    memory = bytes_of(mapped.gradients.memory)
     buckets = buckets_of(mapped.gradients.layout, opening.bucket_bytes)
     intake = Intake([memory[one.start_bytes : one.stop_bytes] for one in buckets])
-    member.data.carry(intake, Outgo(stored))
-
-
-def _bytes_of(memory: torch.Tensor) -> memoryview:
-    array: Any = memory.numpy()
-    return memoryview(array)
+    member.data.carry(intake, Outgo(pulls.stored))
 
 
 def map_region(opening: Open, pid: int, layout: FlatLayout) -> Mapped:

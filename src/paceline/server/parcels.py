@@ -72,10 +72,12 @@ class Intake:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
-    """One version of the parameters. ``name``: equal if and only if the bytes are."""
+    """A version of the parameters. ``name``: equal if and only if the bytes are. ``memory``: what is to be
+    sent of it; ``place``: where to, if not to the place of what it was asked for."""
 
     name: tuple[int, int]
     memory: memoryview
+    place: int | None = None
 
 
 class Outgo:
@@ -95,4 +97,6 @@ class Outgo:
         if self._has.get(place) == stored.name:
             return None
         self._has[place] = stored.name
-        return place, stored.memory
+        if not stored.memory.nbytes:
+            return None
+        return (place if stored.place is None else stored.place), stored.memory

@@ -17,9 +17,11 @@ import msgspec
 import torch
 
 from paceline import events, trace
+from paceline.compression import parse_compression
 from paceline.encounters import Look
 from paceline.gradients.codecs.codec import ParcelError
 from paceline.gradients.codecs.packing import Unpacker
+from paceline.gradients.layout import FlatLayout
 from paceline.gradients.norm_limit import norm_limit
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
@@ -37,9 +39,11 @@ from paceline.server.opening import (
     check_same,
     gradients_from,
     initial_values,
+    is_far,
     layout_for,
     unpacker_for,
 )
+from paceline.server.pulls import Pulls
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Refusals, Seat
 from paceline.server.turns import Turns
@@ -198,8 +202,9 @@ class ServerPlane:
         self._unpacker = unpacker_for(first, gradients_of(layout))
         shard = build_shard(first, gradients_of(layout))
         versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
+        pulls = self._pulls(layout, versions)
         for rank, (member, opening) in self._openings.items():
-            carry_frames(member, opening, self._seats[rank].mapped, versions)
+            carry_frames(member, opening, self._seats[rank].mapped, pulls)
         self._vouching = Vouching(layout, versions)
         if first.serving_s > 0:
             self._capacity = Capacity(
@@ -217,7 +222,17 @@ class ServerPlane:
             loop=self._loop,
             wake=self.wake,
             scales=self._scales,
+            pulls=pulls,
         )
+
+    def _pulls(self, layout: FlatLayout, versions: Versions) -> Pulls:
+        compression = parse_compression(self._openings[0][1].compress or None)
+        leaders = self._circles.leaders
+        return Pulls(
+            versions, compression=None if compression is None else compression.of_pulls(),
+            layout=layout, far=[rank for rank in leaders if is_far(*self._openings[rank])],
+            workers=len(leaders), clock_s=self._loop.clock_s,
+        )  # fmt: skip
 
     def _begin(self) -> None:
         self._openings.clear()

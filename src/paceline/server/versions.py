@@ -85,6 +85,10 @@ class Versions:
         self._holds.setdefault(rank, _Holds()).glance = self._current
         return self._current.fd
 
+    def show(self, rank: int, copy: Buffer) -> None:
+        """``rank`` reads ``copy`` for its window, which is its own, and no version."""
+        self._holds[rank] = _Holds(window=copy)
+
     def take_back(self, rank: int) -> None:
         """``rank`` reads nothing: it waits for an answer, or is gone."""
         self._holds.pop(rank, None)

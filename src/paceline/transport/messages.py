@@ -31,8 +31,9 @@ MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
 MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
 
 
-WINDOW, GLANCE = 0, 1
-"""The numbers of a remote worker's two places for parameters: of its window, and to look at beside it."""
+WINDOW, GLANCE, DIFFERENCE = 0, 1, 2
+"""The numbers of a remote worker's places for parameters: of its window, to look at beside it, and for what
+is to be added to its window's (:mod:`paceline.gradients.codecs.differences`)."""
 
 AbortKind = Literal["peer-failed", "inconsistent"]
 
@@ -215,7 +216,7 @@ class Open(Message, frozen=True, kw_only=True):
     (:mod:`paceline.gradients.norm_limit`), None for ``clip_norm`` alone. ``initial``: what rank 0's
     region holds, where the server cannot see it. ``compress``: how pushes are encoded
     (:mod:`paceline.compression`); "" if they are not. ``groups``: ranks whose first one pushes for all
-    of them; none: each worker for itself.
+    of them; none: each worker for itself. ``far``: this worker is emulated as on a host of its own.
     """
 
     strategy: str
@@ -235,6 +236,7 @@ class Open(Message, frozen=True, kw_only=True):
     initial: bytes | None = None
     compress: str = ""
     groups: list[list[int]] = []
+    far: bool = False
 
 
 class Opened(Message, frozen=True, kw_only=True):
@@ -274,7 +276,9 @@ class Started(Message, frozen=True, kw_only=True):
 
     ``leases``: further batches now leased to this worker (``batches`` were leased before or are
     among them). ``progress``: loader batches committed by all workers. ``rewind``: these batches
-    come from a dead worker. ``scale``: the loss scale of this window.
+    come from a dead worker. ``scale``: the loss scale of this window. ``difference_bytes``: what was
+    sent of the version, which ``parameters_fd`` only comes nearer to then; None: it is that version.
+    ``coding_s``: what making the difference took.
     """
 
     clock: int
@@ -285,6 +289,8 @@ class Started(Message, frozen=True, kw_only=True):
     waited_s: float
     parameters_fd: int
     scale: float = 1.0
+    difference_bytes: int | None = None
+    coding_s: float = 0.0
 
 
 class Ended(Message, frozen=True, kw_only=True):

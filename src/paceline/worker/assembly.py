@@ -86,7 +86,7 @@ def assemble(
     recipe_parts.prepare(options.recipe, optimizer)
     training = replace(
         _training(model, optimizer, options, launch, beginning),
-        clock_s=around.clock_s, serving_s=ways(rank=launch.rank).serving_s,
+        clock_s=around.clock_s, serving_s=ways(rank=launch.rank).serving_s, far=cluster is not None,
     )  # fmt: skip
     name = topology(
         strategy, launch.world_size, training.parameters[0].device,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from paceline.compression import Compression
+from paceline.compression import Compression, WarmUpShare
 from paceline.gradients.buffer import GradientBuffer
 from paceline.gradients.codecs.choosing import Codecs
 from paceline.gradients.codecs.feedback import feedback_for
@@ -22,7 +22,7 @@ from paceline.gradients.codecs.joining import Collectives, Joiner, Window
 from paceline.gradients.codecs.packing import Moment
 from paceline.gradients.layout import FlatLayout
 from paceline.gradients.norms import sum_of_squares, sum_of_values
-from paceline.worker.compressing import State, WarmUpShare
+from paceline.worker.compressing import State
 from paceline.worker.compression_account import Account
 from paceline.worker.plane import BucketTimes
 from paceline.worker.reducer import BUCKET_BYTES, Reduced, aligned_zeros

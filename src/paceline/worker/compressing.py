@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 import torch
 
-from paceline.compression import Compression
+from paceline.compression import Compression, WarmUpShare
 from paceline.gradients.codecs.choosing import Codecs
 from paceline.gradients.codecs.feedback import feedback_for
 from paceline.gradients.codecs.packing import Moment, Packer
@@ -56,19 +55,6 @@ class Uncompressed:
 
     def state(self) -> dict[str, Any]:
         return {}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WarmUpShare:
-    """How much of the warm-up over ``updates`` updates of ``workers`` windows each is over."""
-
-    updates: int
-    workers: int
-
-    def at(self, progress: int, window: int) -> float:
-        """After ``progress`` loader batches, ``window`` of which are a window."""
-        done = progress / (self.workers * window)
-        return min(1.0, done / self.updates) if self.updates else 1.0
 
 
 class Compressed:
@@ -123,14 +109,16 @@ def compressing(
     workers: int,
     clock_s: Callable[[], float],
     wire_bytes_per_s: float | None,
+    speaker: Callable[[], int],
 ) -> Compressing:
-    """What one of ``workers`` does to its gradients (``views`` of ``layout``) before it sends them."""
+    """What one of ``workers`` does to its gradients (``views`` of ``layout``) before it sends them.
+    ``speaker``: whose account stands for all."""
     if compression is None:
         return Uncompressed()
     return Compressed(
         packer_of(compression, layout, kept),
         WarmUpShare(updates=compression.warmup, workers=workers),
         views,
-        Account([slot.span_bytes for slot in layout.slots], wire_bytes_per_s),
+        Account([slot.span_bytes for slot in layout.slots], wire_bytes_per_s, rank=speaker()),
         clock_s,
     )

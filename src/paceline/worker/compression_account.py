@@ -7,14 +7,29 @@ from math import inf
 
 from paceline.gradients.codecs.joining import Sent
 
+PROBE_BYTES = 2**20
+"""What is shorter does not show what a wire carries: latency, and TCP's slow start."""
+
 
 class Account:
     """``sizes_bytes``: of each parameter's gradient, whole. ``wire_bytes_per_s``: what uncompressed
-    gradients would travel at; inf where they need not travel, None if nobody knows."""
+    gradients would travel at; inf where they need not travel, None if nobody knows. ``rank``: whose
+    account stands for all."""
 
-    def __init__(self, sizes_bytes: Sequence[int], wire_bytes_per_s: float | None = None) -> None:
+    def __init__(
+        self,
+        sizes_bytes: Sequence[int],
+        wire_bytes_per_s: float | None = None,
+        *,
+        rank: int = 0,
+    ) -> None:
+        self.rank = rank
         self._sizes_bytes = sizes_bytes
         self._wire_bytes_per_s = wire_bytes_per_s
+        self._pulls = 0
+        self._pulled_bytes = 0
+        self._pulled_whole_bytes = 0
+        self._pulling_s = 0.0
         self.pushes = 0
         self.sent_bytes = 0
         self.whole_bytes = 0
@@ -30,6 +45,19 @@ class Account:
         self.whole_bytes += whole_bytes
         self.coding_s += took_s
 
+    def pulled(self, came_bytes: int, whole_bytes: int, took_s: float) -> None:
+        """Parameters of ``whole_bytes`` came as a difference; ``took_s``: making it and adding it."""
+        self._pulls += 1
+        self._pulled_bytes += came_bytes
+        self._pulled_whole_bytes += whole_bytes
+        self._pulling_s += took_s
+
+    def carried(self, size_bytes: int, took_s: float) -> None:
+        """So many bytes came in one piece: the fastest show what the wire carries, as whatever else
+        happens only adds to a time."""
+        if size_bytes >= PROBE_BYTES and took_s > 0:
+            self._wire_bytes_per_s = max(self._wire_bytes_per_s or 0.0, size_bytes / took_s)
+
     def joined(self, sent: Sent, took_s: float) -> None:
         """Gradients were joined by collectives, which left ``took_s`` for encoding and decoding."""
         self.pushes += 1
@@ -42,23 +70,24 @@ class Account:
     def breaks_even_bytes_per_s(self) -> float:
         """A slower wire takes longer for what is saved than coding does (docs/compression.md)."""
         saved = self.whole_bytes - self.sent_bytes - self._more_bytes
-        return saved / self.coding_s if self.coding_s > 0 else inf
+        saved += self._pulled_whole_bytes - self._pulled_bytes
+        coding_s = self.coding_s + self._pulling_s
+        return saved / coding_s if coding_s > 0 else inf
 
     def sentence(self, name: str) -> str:
         """For the run's end; "" if nothing was compressed."""
         if not self.pushes:
             return ""
-        share = self.sent_bytes / self.whole_bytes
-        bytes_said = (
-            f"compress={name}: {self.pushes:,} pushes of rank 0 had {_size(self.sent_bytes)} instead of "
-            f"{_size(self.whole_bytes)} ({share:.2%}, warm-up included)"
-        )
+        said = f"compress={name}: {self.pushes:,} pushes of rank {self.rank} had "
+        said += _instead(self.sent_bytes, self.whole_bytes, ", warm-up included")
+        said += _coding(self.coding_s, self.pushes)
+        if self._pulls:
+            said += f"; {self._pulls:,} pulls had "
+            said += _instead(self._pulled_bytes, self._pulled_whole_bytes)
+            said += _coding(self._pulling_s, self._pulls)
         if self.coding_s == 0:  # a simulated clock stands still meanwhile
-            return bytes_said + "."
-        each_ms = 1000 * self.coding_s / self.pushes
-        return (
-            f"{bytes_said} and took {each_ms:.3g} ms each to encode and decode; {self._verdict()}"
-        )
+            return said + "."
+        return f"{said}; {self._verdict()}"
 
     def _verdict(self) -> str:
         if self.breaks_even_bytes_per_s <= 0:
@@ -82,6 +111,15 @@ class Account:
                 f"it does not pay here: the wire carries {_rate(wire)}, and it would below {even}."
             )
         return f"it pays: the wire carries {_rate(wire)}, and it does below {even}."
+
+
+def _instead(came_bytes: float, whole_bytes: float, more: str = "") -> str:
+    share = came_bytes / whole_bytes
+    return f"{_size(came_bytes)} instead of {_size(whole_bytes)} ({share:.2%}{more})"
+
+
+def _coding(took_s: float, times: int) -> str:
+    return f" and took {1000 * took_s / times:.3g} ms each to encode and decode" if took_s else ""
 
 
 def _size(size_bytes: float) -> str:

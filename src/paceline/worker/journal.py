@@ -68,6 +68,13 @@ class Journal:
         self._recorder.flush()
         print(f"paceline: {text}", file=sys.stderr, flush=True)
 
+    def quote(self, rank: int, kind: str, text: str) -> None:
+        """A sentence about the run that ``rank`` says for all: recorded and printed by it."""
+        if rank == 0:
+            self.note(kind, text)
+        elif rank == self._rank:
+            self.tell(kind, text)
+
     def setup(self, **facts: Any) -> None:
         """What the run is made of (the fields of :class:`paceline.trace.Setup`).
 

@@ -15,13 +15,28 @@ from typing import Any, Protocol
 import msgspec
 import torch
 
+from paceline.compression import Compression
+from paceline.gradients.codecs.codec import ParcelError
+from paceline.gradients.codecs.differences import Differences
 from paceline.gradients.layout import FlatLayout
+from paceline.payloads import HEADER_BYTES
 from paceline.transport.frame_channel import FrameChannel
 from paceline.transport.framing import FrameError
-from paceline.transport.messages import GLANCE, WINDOW, Decided, Filled, Open, Opened, Push
+from paceline.transport.messages import (
+    DIFFERENCE,
+    GLANCE,
+    WINDOW,
+    Decided,
+    Filled,
+    Open,
+    Opened,
+    Push,
+)
 from paceline.worker.session import Session
 from paceline.worker.shared_gradients import Gradients
 from paceline.worker.shared_parameters import SharedParameters
+
+Carried = Callable[[int, float], None]
 
 
 class Parameters(Protocol):
@@ -62,14 +77,17 @@ def way_of(
     *,
     ahead: bool,
     early: bool,
+    pull: Compression | None,
+    clock_s: Callable[[], float],
+    carried: Carried,
 ) -> Way:
     """The way of this worker. ``ahead``: the server may sum buckets before they are pushed; ``early``:
-    nobody changes them once they are full."""
+    nobody changes them once they are full; ``pull``: how parameters come from another host;
+    ``carried(size_bytes, took_s)``: they came whole."""
     if session.frames is None:
         return InSharedMemory(session, gradients, parameters, layout)
-    return AsFrames(
-        session, session.frames, gradients, parameters, layout, ahead=ahead, early=early
-    )
+    shown = ReceivedParameters(parameters, layout, pull, clock_s=clock_s, carried=carried)
+    return AsFrames(session, session.frames, gradients, shown, ahead=ahead, early=early)
 
 
 class InSharedMemory:
@@ -110,8 +128,7 @@ class AsFrames:
         session: Session,
         channel: FrameChannel,
         gradients: Gradients,
-        parameters: Sequence[torch.nn.Parameter],
-        layout: FlatLayout,
+        shown: ReceivedParameters,
         *,
         ahead: bool,
         early: bool,
@@ -120,7 +137,7 @@ class AsFrames:
         self._channel = channel
         self._memory = gradients.region.memory
         self._buckets = [_bytes_of(vector) for vector in gradients.vectors]
-        self._shown = ReceivedParameters(parameters, layout)
+        self._shown = shown
         self._ahead = ahead
         self._early = early
         self._posted = 0
@@ -154,25 +171,43 @@ class AsFrames:
 class ReceivedParameters:
     """``parameters`` (in the layout's order) in two pieces of this process's memory: the window's, and
     one to look at beside it, made when it is first needed. Replies' names of buffers mean nothing here.
-    """
+    ``pull``: how differences to the window's are encoded; None: there are none. ``carried``: see
+    :func:`way_of`."""
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], layout: FlatLayout) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        layout: FlatLayout,
+        pull: Compression | None = None,
+        *,
+        clock_s: Callable[[], float],
+        carried: Carried,
+    ) -> None:
         self._parameters = parameters
         self._layout = layout
         self._memory: dict[int, torch.Tensor] = {}
         self._shown = -1
+        self._differences = None if pull is None else Differences(pull, layout.slots)
+        self._parcel: torch.Tensor | None = None
+        self._clock_s = clock_s
+        self._carried = carried
+        self._began_s: float | None = None
 
     def room(self, place: int, length: int) -> memoryview:
         """Where the server's parameters for ``place`` go. Raises FrameError for what is none."""
+        if place == DIFFERENCE and self._differences is not None and WINDOW in self._memory:
+            return self._room_for_difference(length)
         if place not in (WINDOW, GLANCE) or length != self._layout.total_bytes:
             raise FrameError(
                 f"{length} bytes for place {place}; the model has {self._layout.total_bytes}"
             )
         if place not in self._memory:
             self._memory[place] = torch.zeros(length, dtype=torch.uint8)
+        self._began_s = self._clock_s()
         return _bytes_of(self._memory[place])
 
     def show(self, fd: int) -> None:
+        self._add_difference()
         self._show(WINDOW)
 
     @contextmanager
@@ -185,6 +220,7 @@ class ReceivedParameters:
             self._show(shown)
 
     def spread(self, broadcast: Callable[[torch.Tensor], None], fd: int) -> None:
+        self._add_difference()
         broadcast(self._memory[WINDOW])
         self._show(WINDOW)
 
@@ -193,7 +229,26 @@ class ReceivedParameters:
             parameter.data = parameter.data.clone(memory_format=torch.preserve_format)
         self._memory.clear()
 
+    def _room_for_difference(self, length: int) -> memoryview:
+        if not 0 < length <= self._layout.total_bytes + HEADER_BYTES:
+            raise FrameError(f"a difference of {length} bytes to {self._layout.total_bytes}")
+        self._parcel = torch.empty(length, dtype=torch.uint8)
+        return _bytes_of(self._parcel)
+
+    def _add_difference(self) -> None:
+        """Bring the window's parameters to where the server has them for this worker."""
+        parcel, self._parcel = self._parcel, None
+        if parcel is None or self._differences is None:
+            return
+        try:
+            self._differences.add(parcel, self._layout.views(self._memory[WINDOW]))
+        except ParcelError as error:
+            raise FrameError(f"a difference that cannot be read: {error}") from error
+
     def _show(self, place: int) -> None:
+        began_s, self._began_s = self._began_s, None
+        if began_s is not None:
+            self._carried(self._layout.total_bytes, self._clock_s() - began_s)
         if place == self._shown:
             return
         for parameter, view in zip(self._parameters, self._views(place), strict=True):

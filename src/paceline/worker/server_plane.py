@@ -40,6 +40,7 @@ from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
 from paceline.worker.payload_ways import way_of
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
+from paceline.worker.pulled import Pulled, speaker_of
 from paceline.worker.recipe_parts import own_gradient
 from paceline.worker.session import Session
 from paceline.worker.shared_gradients import BUCKET_BYTES, MakeGradients, SharedGradients
@@ -76,10 +77,8 @@ class ServerPlane:
         self._scale = training.precision.scale.value
         self._leases: list[int] = []
         self._next: Started | None = None
-        self._pulled_bytes = 0
         parameters = training.parameters
         layout = flat_layout(training.trainables)
-        self._pull_bytes = sum(slot.span_bytes for slot in layout.slots)
         self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
         self._accumulation = Accumulation(parameters, training.precision.accumulate)
         sums = needs_everyone(training.strategy) and training.compress is None
@@ -93,14 +92,19 @@ class ServerPlane:
         self._compress = compressing(
             training.compress, gradients_of(layout), self._gradients.views,
             kept=training.compressed, workers=pushers, clock_s=training.clock_s,
-            wire_bytes_per_s=math.inf if session.frames is None else None,  # both see the region
+            wire_bytes_per_s=_wire_bytes_per_s(session, training), speaker=partial(speaker_of, session),
         )  # fmt: skip
+        whole_bytes = sum(slot.span_bytes for slot in layout.slots)
+        self._pulled = Pulled(whole_bytes, self._compress.account)
+        self._pulled_bytes = 0
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
         self._way = way_of(
             session, self._gradients, parameters, layout, ahead=sums,
             early=not self._own.clips and training.compress is None,
+            pull=None if training.compress is None else training.compress.of_pulls(),
+            clock_s=training.clock_s, carried=self._pulled.carried,
         )  # fmt: skip
         opened, self._shared = self._way.open(self._opening(groups))
         self._show(opened.parameters_fd)
@@ -124,7 +128,9 @@ class ServerPlane:
 
     def _show(self, fd: int) -> None:
         self.parameters_fd = fd
+        began_s = self._training.clock_s()
         self._shared.show(fd)
+        self._pulled.shown(self._training.clock_s() - began_s)
 
     def loss_scale(self) -> float:
         return self._scale
@@ -152,7 +158,7 @@ class ServerPlane:
             reply = self._session.request(Ready())
         self._show(reply.parameters_fd)
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
-        self._pulled_bytes = self._pull_bytes
+        self._pulled_bytes = self._pulled.came(reply)
         if isinstance(reply, Ended):
             self._plan = None
             return None
@@ -280,6 +286,7 @@ class ServerPlane:
             limit=None if own.clips else training.limit,
             compress="" if training.compress is None else str(training.compress),
             groups=[list(group) for group in groups],
+            far=training.far,
         )
 
     def _hyperparameters(self) -> list[dict[str, Any]]:
@@ -342,3 +349,8 @@ def _cores_are_free(workers: int) -> bool:
     Where it cannot, that costs more than it saves: 13 ms of an 87 ms step (docs/performance.md).
     """
     return len(os.sched_getaffinity(0)) > workers * torch.get_num_threads()
+
+
+def _wire_bytes_per_s(session: Session, training: Training) -> float | None:
+    """What gradients travel at to the server: on its host they need not. None: that is not known yet."""
+    return None if session.frames is not None or training.far else math.inf

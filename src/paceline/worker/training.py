@@ -25,7 +25,8 @@ class Training:
     checkpoint stood from which training goes on. ``clock_s``: monotonic. ``serving_s``: how long one
     push keeps an emulated server busy. ``limit``: where the running mean of norms stands that
     gradients are clipped by; None if by none. ``compressed``: what compression keeps of this worker, as
-    the checkpoint has it; ``replica``: what a replica keeps (:mod:`paceline.worker.replica_state`)."""
+    the checkpoint has it; ``replica``: what a replica keeps (:mod:`paceline.worker.replica_state`).
+    ``far``: it is emulated as on a host of its own."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -44,6 +45,7 @@ class Training:
     compress: Compression | None = None
     compressed: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     replica: Mapping[str, Any] = field(default_factory=dict)
+    far: bool = False
 
     def rate_factor(self, progress: int, window: int) -> float:
         """What learning rates are multiplied by in the update after ``progress`` loader batches."""

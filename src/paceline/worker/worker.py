@@ -358,8 +358,9 @@ class Worker:
         parts.guards.remove()
         parts.outside.remove()
         parts.norms.remove()
-        if saved := savings(parts.options.compress, parts.plane.account):
-            parts.journal.note("compression", saved)
+        account = parts.plane.account
+        if account and (saved := savings(parts.options.compress, account)):
+            parts.journal.quote(account.rank, "compression", saved)
         try:
             parts.plane.close(reason)
         finally:

@@ -28,7 +28,7 @@ class Encoded:
 def encode(codec: Codec, gradient: torch.Tensor, turn: int) -> Encoded:
     """Encode ``gradient``, and leave what is withheld in its place. One that is not finite is encoded
     so that everybody who decodes it sees that."""
-    if not _is_finite(gradient):
+    if not is_finite(gradient):
         gradient.fill_(torch.nan)
     piece = codec.encode(gradient, turn)
     try:
@@ -50,9 +50,9 @@ def _take_out(codec: Codec, piece: torch.Tensor, gradient: torch.Tensor, turn: i
 def squares_of(sent: torch.Tensor) -> float:
     """The sum of squares of what is sent, NaN if something is not finite."""
     squares = sum_of_squares(sent)
-    return squares if math.isfinite(squares) or _is_finite(sent) else math.nan
+    return squares if math.isfinite(squares) or is_finite(sent) else math.nan
 
 
-def _is_finite(values: torch.Tensor) -> bool:
+def is_finite(values: torch.Tensor) -> bool:
     """The square of a large number may overflow where the number has not."""
     return math.isfinite(sum_of_squares(values)) or bool(torch.isfinite(values).all())

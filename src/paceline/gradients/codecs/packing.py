@@ -69,7 +69,7 @@ class Packer:
         if there is a parcel. To be followed by :meth:`settle`.
         """
         choice = self._codecs.at(moment.share)
-        pieces = [_header(moment)]
+        pieces = [header(moment)]
         squares, bad = 0.0, None
         for place, gradient in enumerate(gradients):
             if not used[place]:
@@ -104,37 +104,28 @@ class Packer:
         return encoded.piece, encoded.squares
 
 
-class Unpacker:
-    """Decodes pushes of workers that were told ``compression``. Trusts none of them."""
+class Parcels:
+    """Parcels of what lies in ``slots``, taken apart. Trusts none of them."""
 
-    def __init__(self, compression: Compression, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[Slot], codecs: Codecs) -> None:
         self._slots = slots
-        self._codecs = Codecs(compression, slots)
+        self._codecs = codecs
 
-    @torch.no_grad()
-    def unpack(self, data: bytes, out: Sequence[torch.Tensor], used: bytes) -> None:
-        """Overwrite ``out`` with what ``data`` stands for; with zeros what is not ``used``.
+    def open(self, parcel: torch.Tensor, used: bytes) -> tuple[int, Choice, Sequence[torch.Tensor]]:
+        """The turn, each parameter's codec, and its bytes: none where it is not ``used``.
 
-        Raises ParcelError before anything is written if the length is not right.
+        Raises ParcelError if the length is not right.
         """
-        turn, choice = self._read_header(data)
-        parcel = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        turn, choice = self._read_header(parcel)
         sizes = self._sizes(choice, used)
         if len(parcel) != sum(sizes) + _HEADER.size:
             raise ParcelError(f"{len(parcel)} bytes, expected {sum(sizes) + _HEADER.size}")
-        pieces = torch.split(parcel[_HEADER.size :], sizes)
-        for place, (piece, codec, gradient) in enumerate(zip(pieces, choice, out, strict=True)):
-            if not used[place]:
-                gradient.zero_()
-            elif codec is None:
-                _read_whole(piece, gradient)
-            else:
-                codec.decode(piece, gradient, turn)
+        return turn, choice, torch.split(parcel[_HEADER.size :], sizes)
 
-    def _read_header(self, data: bytes) -> tuple[int, Choice]:
-        if len(data) < _HEADER.size:
+    def _read_header(self, parcel: torch.Tensor) -> tuple[int, Choice]:
+        if len(parcel) < _HEADER.size:
             raise ParcelError("no header")
-        turn, share = _HEADER.unpack_from(data)
+        turn, share = _HEADER.unpack(bytes(parcel[: _HEADER.size].tolist()))
         if not 0 <= share <= 1 or turn < 0:
             raise ParcelError(f"turn {turn}, share {share}")
         return turn, self._codecs.at(share)
@@ -146,9 +137,42 @@ class Unpacker:
         ]
 
 
-def _header(moment: Moment) -> torch.Tensor:
+class Unpacker:
+    """Decodes pushes of workers that were told ``compression``. Trusts none of them."""
+
+    def __init__(self, compression: Compression, slots: Sequence[Slot]) -> None:
+        self._parcels = Parcels(slots, Codecs(compression, slots))
+
+    @torch.no_grad()
+    def unpack(self, data: bytes, out: Sequence[torch.Tensor], used: bytes) -> None:
+        """Overwrite ``out`` with what ``data`` stands for; with zeros what is not ``used``.
+
+        Raises ParcelError before anything is written if the length is not right.
+        """
+        if not data:
+            raise ParcelError("no header")
+        parcel = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        turn, choice, pieces = self._parcels.open(parcel, used)
+        for place, (piece, codec, gradient) in enumerate(zip(pieces, choice, out, strict=True)):
+            if not used[place]:
+                gradient.zero_()
+            elif codec is None:
+                read_whole(piece, gradient)
+            else:
+                codec.decode(piece, gradient, turn)
+
+
+def header(moment: Moment) -> torch.Tensor:
+    """What a parcel begins with."""
     packed = bytearray(_HEADER.pack(moment.turn, moment.share))
     return torch.frombuffer(packed, dtype=torch.uint8)
+
+
+def read_whole(piece: torch.Tensor, out: torch.Tensor) -> None:
+    """Overwrite ``out`` with what ``piece`` holds of it as it is. Raises ParcelError if that is not finite."""
+    values, _ = cut(piece, out.dtype, out.numel())
+    check_finite(values)
+    flat(out).copy_(values)
 
 
 def _size(slot: Slot, codec: Codec | None) -> int:
@@ -156,9 +180,3 @@ def _size(slot: Slot, codec: Codec | None) -> int:
     whole = payloads.dense_bytes(slot.shape, item_bytes)
     own = whole if codec is None else codec.payload_bytes(slot.shape, item_bytes)
     return payloads.aligned(own)
-
-
-def _read_whole(piece: torch.Tensor, gradient: torch.Tensor) -> None:
-    values, _ = cut(piece, gradient.dtype, gradient.numel())
-    check_finite(values)
-    flat(gradient).copy_(values)
