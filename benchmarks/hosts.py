@@ -2,7 +2,8 @@
 
 Two network namespaces joined by a bridge (token-bucket filters), a worker in each, a model of 25 MB whose
 computing is negligible. On the link's floor the worker elsewhere pushes and pulls 25 MB one after the other
-(server plane), or both hosts exchange 25 MB at once (all-reduce of two). Needs root, ip and tc.
+(server plane), or both hosts exchange 25 MB at once (all-reduce of two). ``--compress``: what is sent instead;
+the floor is that of its bytes then, as the trace has them. Needs root, ip and tc.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from prediction.launched import Job, launched
 from prediction.namespaces import Host, hosts, missing
 
+from paceline.runs import read_run
+
 SIDE = 2500
 SIZE_BYTES = 4 * SIDE * SIDE
 RATE_BITS_PER_S = 1e9
@@ -32,7 +35,8 @@ import sys, time, torch, paceline
 model = torch.nn.Linear({SIDE}, {SIDE}, bias=False)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 data = torch.utils.data.TensorDataset(torch.randn(8 * {STEPS}, {SIDE}))
-with paceline.Worker(model, optimizer, strategy=sys.argv[1]) as worker:
+compress = None if sys.argv[2] == "none" else sys.argv[2]
+with paceline.Worker(model, optimizer, strategy=sys.argv[1], compress=compress) as worker:
     last = None
     for (inputs,) in worker.batches(torch.utils.data.DataLoader(data), steps={STEPS}):
         worker.step(worker(inputs).square().mean())
@@ -49,30 +53,48 @@ def main() -> int:
         epilog="exit status: 0; 3 where there can be no namespaces. About two minutes.",
     )  # fmt: skip
     parser.add_argument("--strategies", default=",".join(WAYS), help="comma-separated")
+    parser.add_argument("--compress", default="none", help="blank-separated")
     args = parser.parse_args()
     if reason := missing():
         print(f"left out: {reason}")
         return 3
-    floor_s = SIZE_BYTES * 8 / RATE_BITS_PER_S / GOODPUT
     print(
-        f"{'strategy':16} {'step':>8} {'floor':>8} {'ratio':>6}   worker on host 1, {SIZE_BYTES / 1e6:g} MB"
+        f"{'strategy':15} {'compress':34} {'step':>8} {'floor':>8} {'ratio':>6} {'push':>8} {'pull':>8}"
+        f"   worker on host 1, {SIZE_BYTES / 1e6:g} MB"
     )
     for strategy in args.strategies.split(","):
-        with hosts((RATE_BITS_PER_S,) * 2) as places:
-            step_s = measured(places, strategy)
-        floor = WAYS[strategy] * floor_s
-        print(f"{strategy:16} {step_s:6.3f} s {floor:6.3f} s {step_s / floor:6.2f}", flush=True)
+        for word in args.compress.split():
+            with hosts((RATE_BITS_PER_S,) * 2) as places:
+                step_s, push_bytes, pull_bytes, said = measured(places, strategy, word)
+            crossed = push_bytes + (pull_bytes if WAYS[strategy] == 2 else 0)
+            floor_s = crossed * 8 / RATE_BITS_PER_S / GOODPUT
+            print(
+                f"{strategy:15} {word:34} {step_s:6.3f} s {floor_s:6.3f} s {step_s / floor_s:6.2f} "
+                f"{push_bytes / 1e6:5.2f} MB {pull_bytes / 1e6:5.2f} MB",
+                flush=True,
+            )
+            if said:
+                print(f"  {said}", flush=True)
     return 0
 
 
-def measured(places: Sequence[Host], strategy: str) -> float:
-    """Median time of a step of the worker on the second host, in seconds."""
+def measured(places: Sequence[Host], strategy: str, word: str) -> tuple[float, float, float, str]:
+    """Of the worker on the second host: median time of a step in seconds, median bytes of a push and of a
+    pull, and what the run said of compression."""
     with tempfile.TemporaryDirectory(prefix="bench-hosts-") as name:
         script = Path(name) / "train.py"
         script.write_text(SCRIPT)
-        said = launched(places, Job(script=script, args=[strategy]), timeout_s=300)
+        job = Job(script=script, args=[strategy, word], out=Path(name))
+        said = launched(places, job, timeout_s=300)
+        steps = [one for rank in read_run(Path(name) / "1").ranks for one in rank.steps][WARM_UP:]
     took_s = [float(one) for one in re.findall(r"took (\S+)", said[1])]
-    return statistics.median(took_s[WARM_UP:])
+    verdict = re.search(r"compress=.*", "\n".join(said))
+    return (
+        statistics.median(took_s[WARM_UP:]),
+        statistics.median(one.sent_bytes for one in steps),
+        statistics.median(one.received_bytes for one in steps),
+        verdict[0] if verdict else "",
+    )
 
 
 if __name__ == "__main__":

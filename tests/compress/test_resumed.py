@@ -29,7 +29,7 @@ def train(
     *,
     passes: int,
     resume: bool,
-    word: str,
+    word: str | None,
     strategy: str,
 ) -> dict[str, Any]:
     """Passes over the data, a checkpoint at the end of them; ``resume``: from that of an earlier run."""
@@ -103,3 +103,35 @@ def test_residuals_are_shared_out_among_another_number(
         before = sum(one["own"]["residuals"][name] for one in three)
         assert torch.allclose(shares[0][name] + shares[1][name], before, atol=1e-6)
         assert torch.equal(shares[1][name], three[1]["own"]["residuals"][name])
+
+
+@pytest.mark.parametrize(
+    ("workers", "word", "why"),
+    [
+        (1, "sign", "with one worker nothing is exchanged"),
+        pytest.param(2, None, "compress is not given", marks=pytest.mark.full),
+        pytest.param(2, "sign,feedback=off", "feedback=off", marks=pytest.mark.full),
+        pytest.param(2, "sign", "", marks=pytest.mark.full),
+    ],
+)
+def test_residuals_that_nobody_goes_on_with_are_not_dropped_in_silence(
+    workers: int, word: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    initial = model()
+
+    def run(count: int, word: Any, resume: bool) -> None:
+        run_ranks(
+            count,
+            lambda launch: train(
+                launch, initial, tmp_path, passes=1, resume=resume, word=word,
+                strategy="sync:server",
+            ),
+            monkeypatch,
+        )  # fmt: skip
+
+    run(2, "sign", False)
+    run(workers, word, True)
+    said = capsys.readouterr().err
+    assert said.count("is dropped: ") == bool(why)
+    assert f"is dropped: {why}" in said or not why

@@ -21,17 +21,19 @@ from paceline.strategies import Strategy, Sync
 HIERARCHICAL = "hierarchical"
 INSTANT = Hop(bytes_per_s=inf, latency_s=0.0)
 ALGORITHMS = (*ALL_REDUCES, HIERARCHICAL)
-_PACKING = ("push_bytes", "gathered", "coding_s")
+_PACKING = ("push_bytes", "gathered", "coding_s", "pull_bytes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packing:
     """Of compressed gradients: ``push_bytes`` of each; ``gathered``: they cannot be summed on their way, so
-    that all ranks gather them; ``coding_s``: what encoding and decoding add to each."""
+    that all ranks gather them; ``coding_s``: what encoding and decoding add to each. ``pull_bytes``: of
+    parameters that a server sends as differences, with the same ``coding_s``; None: they are whole."""
 
     push_bytes: float
     gathered: bool = False
     coding_s: float = 0.0
+    pull_bytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +57,18 @@ class Network:
         return self.size_bytes if self.packing is None else self.packing.push_bytes
 
     @property
+    def pull_bytes(self) -> float:
+        """Of parameters, on their way from a server."""
+        packed = None if self.packing is None else self.packing.pull_bytes
+        return self.size_bytes if packed is None else packed
+
+    @property
+    def pull_coding_s(self) -> float:
+        """What encoding and decoding parameters takes."""
+        packed = self.packing is not None and self.packing.pull_bytes is not None
+        return self.coding_s if packed else 0.0
+
+    @property
     def coding_s(self) -> float:
         """What encoding and decoding a gradient takes."""
         return 0.0 if self.packing is None else self.packing.coding_s
@@ -67,7 +81,7 @@ class Network:
     @property
     def serving_s(self) -> float:
         """How long a push keeps the server busy."""
-        return serving(self.push_bytes, self.size_bytes, self.server_bytes_per_s, self.shards)
+        return serving(self.push_bytes, self.pull_bytes, self.server_bytes_per_s, self.shards)
 
     def in_parts(self, parts: int) -> Network:
         """The same, crossed by one of so many equal parts of the parameters, which are never compressed."""
@@ -81,8 +95,8 @@ class Network:
 
     def pull_s(self, *, rank: int, number: int) -> float:
         """What the parameters for window ``number`` of ``rank`` are on their way from the server."""
-        return self.links.pull_s(
-            seed=self.seed, rank=rank, number=number, size_bytes=self.size_bytes
+        return self.pull_coding_s + self.links.pull_s(
+            seed=self.seed, rank=rank, number=number, size_bytes=self.pull_bytes
         )
 
     def all_reduce_s(self, *, workers: int, number: int) -> float:
@@ -98,8 +112,8 @@ class Network:
 
     def pull_times_s(self, *, workers: int, windows: int) -> Floats:
         """All :meth:`pull_s`, shape (windows, workers)."""
-        return self.links.pull_times_s(
-            seed=self.seed, workers=workers, windows=windows, size_bytes=self.size_bytes
+        return self.pull_coding_s + self.links.pull_times_s(
+            seed=self.seed, workers=workers, windows=windows, size_bytes=self.pull_bytes
         )
 
     def all_reduce_times_s(self, *, workers: int, rounds: int) -> Floats:
@@ -172,6 +186,7 @@ def _packing(table: Table) -> Packing | None:
         push_bytes=table.number("push_bytes", above=0.0),
         gathered=gathered,
         coding_s=table.number("coding_s", low=0.0, default=0.0),
+        pull_bytes=table.number("pull_bytes", above=0.0) if table.has("pull_bytes") else None,
     )
 
 

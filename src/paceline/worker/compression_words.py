@@ -13,6 +13,9 @@ def described(compression: Compression | None, workers: int, parameters: Paramet
         return ""
     whole, sent = push_bytes(None, parameters), push_bytes(compression.method, parameters)
     said = f"compress {compression}: {sent / 1e6:.3g} MB a push instead of {whole / 1e6:.3g}"
+    if compression.pull is not None:
+        pulled = push_bytes(compression.pull, parameters)
+        said += f", {pulled / 1e6:.3g} a pull by workers on other hosts"
     return said + (f", after {compression.warmup} updates" if compression.warmup else "")
 
 
@@ -31,6 +34,15 @@ def notices(compression: Compression | None, workers: int) -> list[str]:
             "study just that."
         ]
     return []
+
+
+def dropped(compression: Compression | None, workers: int) -> str:
+    """What happened to a checkpoint's residuals if nobody goes on with them."""
+    if workers == 1:
+        why = "with one worker nothing is exchanged"
+    else:
+        why = "compress is not given" if compression is None else "feedback=off"
+    return f"what compression had withheld from updates until then is dropped: {why}"
 
 
 def savings(compression: Compression | None, account: Account | None) -> str:

@@ -16,6 +16,7 @@ from paceline.worker.joining import join
 from paceline.worker.local_plane import LocalPlane
 from paceline.worker.manifest import refuse_for_group, refuse_for_server
 from paceline.worker.plane import Plane
+from paceline.worker.pulled import refuse_pull
 from paceline.worker.replica_plane import ReplicaPlane
 from paceline.worker.server_plane import ServerPlane
 from paceline.worker.session import Session
@@ -40,6 +41,7 @@ def refuse(name: PlaneName, training: Training) -> None:
             training, "no gradients travel that could be compressed, but parameters, now and then",
             "Leave compress out, or meet less often: a larger H",
         )  # fmt: skip
+    refuse_pull(name, training)
     if training.compress is not None and training.precision.reduce is not None:
         raise UsageError(
             f"compress={str(training.compress)!r} and reduce_dtype cannot work together: both say what "

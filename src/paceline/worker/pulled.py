@@ -5,9 +5,11 @@ Knows messages and what they took, no tensors and no clock.
 
 from __future__ import annotations
 
+from paceline.errors import UsageError
 from paceline.transport.messages import Ended, Started
 from paceline.worker.compression_account import Account
 from paceline.worker.session import Session
+from paceline.worker.training import Training
 
 
 class Pulled:
@@ -42,3 +44,20 @@ def speaker_of(session: Session) -> int:
     """The rank whose account stands for all: the first one from which anything travels. All have to ask."""
     far = session.gather("compress", b"far" if session.frames is not None else b"")
     return far.index(b"far") if b"far" in far else 0
+
+
+def refuse_pull(plane: str, training: Training) -> None:
+    """Raises UsageError if parameters were to come as differences, and cannot on ``plane``."""
+    if training.compress is None or training.compress.pull is None:
+        return
+    if plane == "allreduce":
+        raise UsageError(
+            f"compress={str(training.compress)!r} and {training.strategy} by all-reduce cannot work together: "
+            "there is no server from which parameters could come. Leave pull out, or use 'sync:server'."
+        )
+    narrow = [one.name for one in training.trainables if one.parameter.element_size() == 2]
+    if narrow and plane != "local":
+        raise UsageError(
+            f"compress={str(training.compress)!r} and parameters in 16 bits ({narrow[0]}) cannot work "
+            "together: small differences would be rounded away. Leave pull out, or keep parameters in float32."
+        )

@@ -19,6 +19,7 @@ from paceline.worker import recipe_parts
 from paceline.worker.agreement import require_equal
 from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.catching_up import CatchingUp
+from paceline.worker.compression_words import dropped
 from paceline.worker.loop import Loop
 from paceline.worker.options import Options
 from paceline.worker.parts import Parts
@@ -129,3 +130,7 @@ def _say(checkpoint: Checkpoint, parts: Parts) -> None:
     parts.journal.note(
         "resumed", f"going on from version {body['version']} of {checkpoint.path}, {where}{differs}"
     )
+    launch = parts.launch
+    kept = checkpoint.compressed(launch.rank, launch.world_size)["residuals"]
+    if kept and not parts.plane.own_state().get("residuals"):
+        parts.journal.note("notice", dropped(parts.options.compress, launch.world_size))

@@ -61,7 +61,7 @@ def ways_of(
     if isinstance(strategy, Sync) and strategy.topology == "allreduce":
         return Ways(push_s=lambda number: at(number).all_reduce_s(workers=workers, number=number))
     return Ways(
-        pull_s=lambda number: network.pull_s(rank=rank, number=number),
+        pull_s=lambda number: at(number).pull_s(rank=rank, number=number),
         push_s=lambda number: at(number).push_s(rank=rank, number=number),
         serving_s=at(WARMED_UP).serving_s,
     )
@@ -76,13 +76,22 @@ def _compressed(
         return lambda _: network
 
     @cache
-    def packed(method: Method | None) -> Network:
-        share = push_bytes(method, parameters) / push_bytes(None, parameters)
+    def packed(method: Method | None, pull: Method | None) -> Network:
+        share, came = (push_bytes(one, parameters) / whole for one in (method, pull))
         packing = Packing(
             push_bytes=network.size_bytes * share,
             gathered=isinstance(method, TopK | Int8 | Sign) and share < 1,
+            pull_bytes=network.size_bytes * came,
         )
         return replace(network, packing=packing)
 
+    whole, pulls = push_bytes(None, parameters), compression.of_pulls()
+    return lambda number: packed(
+        _at(compression, number), None if pulls is None else _at(pulls, number)
+    )
+
+
+def _at(compression: Compression, number: int) -> Method | None:
+    """What holds in window ``number``."""
     warmup = compression.warmup
-    return lambda number: packed(at(compression, min(1.0, number / warmup) if warmup else 1.0))
+    return at(compression, min(1.0, number / warmup) if warmup else 1.0)
