@@ -47,5 +47,35 @@ def test_what_all_ranks_gather_costs_each_of_them() -> None:
     assert "it pays on no wire" in made.sentence("topk:0.01")
 
 
+def test_pulls_count_too() -> None:
+    """98 ms for 98 MB, and 102 ms for 102 MB: 1 ms a megabyte."""
+    made = Account([100_000_000], rank=2)
+    made.packed(2_000_000, b"\1", 0.098)
+    for _ in range(2):
+        made.pulled(49_000_000, 100_000_000, 0.051)
+    said = made.sentence("topk:0.01,pull=int8")
+    assert "pushes of rank 2" in said
+    assert "2 pulls had 98 MB instead of 200 MB (49.00%) and took 51 ms each" in said
+    assert "that pays on wires slower than 8 Gb/s" in said
+
+
+def test_the_fastest_whole_version_shows_what_the_wire_carries() -> None:
+    made = Account([100_000_000])
+    made.packed(2_000_000, b"\1", 0.098)
+    for size, took_s in ((1000, 1e-9), (100_000_000, 1.0), (100_000_000, 0.8)):
+        made.carried(size, took_s)
+    assert "it pays: the wire carries 1 Gb/s" in made.sentence("topk:0.01")
+
+
+def test_a_simulated_clock_stands_still_while_something_is_encoded() -> None:
+    made = Account([100], inf)
+    made.packed(10, b"\1", 0.0)
+    made.pulled(20, 100, 0.0)
+    said = made.sentence("sign,pull=int8")
+    assert said.endswith(
+        "(10.00%, warm-up included); 1 pulls had 2e-05 MB instead of 0.0001 MB (20.00%)."
+    )
+
+
 def test_nothing_was_compressed() -> None:
     assert Account([1]).sentence("sign") == ""

@@ -12,7 +12,7 @@ from paceline.payloads import push_bytes
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network
 from paceline.strategies import parse_strategy
-from paceline.worker.ways import ways_of
+from paceline.worker.ways import Ways, ways_of
 
 PARAMETERS = [(shape, 4) for shape in SHAPES]
 CLUSTER = """
@@ -49,6 +49,15 @@ def test_a_file_says_what_a_gradient_is_on_its_way(tmp_path: Path) -> None:
     assert served.serving_s == pytest.approx(0.102)
 
 
+def test_a_file_says_what_parameters_are_on_their_way(tmp_path: Path) -> None:
+    packed = network(
+        tmp_path, "push_bytes = 2e6\npull_bytes = 4e6\ncoding_s = 0.05\nserver_bytes_per_s = 1e9\n"
+    )
+    assert packed.pull_s(rank=0, number=0) == pytest.approx(0.032 + 0.05)
+    assert packed.pull_times_s(workers=4, windows=2).tolist() == [[0.082] * 4] * 2
+    assert packed.serving_s == pytest.approx(0.006)
+
+
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="gathered is of compressed gradients"):
         network(tmp_path, "gathered = true\n")
@@ -60,16 +69,21 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 def test_an_emulated_worker_has_less_on_its_way_once_it_is_warm(
     strategy: str, gathered: float, tmp_path: Path
 ) -> None:
-    def push_s(word: str | None, number: int) -> float:
+    def ways(word: str | None) -> Ways:
         chosen = None if word is None else compression(word)
-        ways = ways_of(
+        return ways_of(
             network(tmp_path), parse_strategy(strategy), rank=0, workers=4, compression=chosen,
             parameters=PARAMETERS,
         )  # fmt: skip
-        return ways.push_s(number)
+
+    def push_s(word: str | None, number: int) -> float:
+        return ways(word).push_s(number)
 
     word = "topk:0.05,warmup=10"
     method = compression(word).method
     share = push_bytes(method, PARAMETERS) / push_bytes(None, PARAMETERS)
     assert push_s(word, 0) == pytest.approx(push_s(None, 0))
     assert push_s(word, 10) == pytest.approx(push_s(None, 10) * share * gathered)
+    pulls, whole = ways(f"{word},pull=topk:0.05"), ways(word)
+    assert pulls.pull_s(0) == pytest.approx(whole.pull_s(0))
+    assert pulls.pull_s(10) == pytest.approx(whole.pull_s(10) * share)

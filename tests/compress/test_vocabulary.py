@@ -20,6 +20,7 @@ from paceline.payloads import is_whole, parcel_bytes, payload_bytes, push_bytes
 WORDS = (
     "topk:0.01", "topk:0.5,warmup=0", "randomk:0.01", "randomk:0.1,seed=7,warmup=3", "powersgd:4",
     "powersgd:1,feedback=off", "int8", "sign", "sign,feedback=off",
+    "topk:0.01,pull=topk:0.05", "powersgd:4,feedback=off,pull=int8", "int8,pull=sign",
 )  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def test_values_are_taken_as_they_are() -> None:
         ("topk:many", "compress='topk:many'"), ("powersgd:0", "powersgd=0"),
         ("powersgd:1.5", "compress="), ("int8:4", "compress="), ("topk:0.01,seed=7", "compress="),
         ("topk:0.01,feedback=maybe", "compress="), ("int8,warmup=5", "int8 and warmup=5"),
-        (8, "compress=8"),
+        (8, "compress=8"), ("topk:0.01,pull=powersgd:4", "pull='powersgd:4'"),
+        ("topk:0.01,pull=randomk:0.1", "pull='randomk:0.1'"), ("topk:0.01,pull=", "compress="),
     ],
 )  # fmt: skip
 def test_bad_words_are_named(text: str, names: str) -> None:
@@ -59,6 +61,15 @@ def test_densities_fall_geometrically_and_products_start_late() -> None:
     ]  # fmt: skip
     product = Compression(method=PowerSGD(rank=4), warmup=100)
     assert (at(product, 0.99), at(product, 1.0)) == (None, PowerSGD(rank=4))
+
+
+def test_pulls_come_in_slowly_where_they_can() -> None:
+    said = [parse_compression(f"topk:0.01,warmup=9,pull={pull}") for pull in ("topk:0.1", "int8")]
+    pulls = [None if one is None else one.of_pulls() for one in said]
+    assert pulls == [
+        Compression(method=TopK(density=0.1), warmup=9), Compression(method=Int8(), warmup=0),
+    ]  # fmt: skip
+    assert Compression(method=Sign(), warmup=0).of_pulls() is None
 
 
 @pytest.mark.parametrize(
