@@ -105,7 +105,7 @@ def on_one_host(workers: int, word: str, directory: Path) -> Alone:
         workers, "sync:allreduce", directory / "packed", "--compress", f"{word},warmup=0"
     )
     coding = re.search(r"took (\S+) ms each to encode and decode", said)
-    share = re.search(r"\((\S+)%, warm-up included\)", said)
+    share = re.search(r"\((\S+)%\)", said)
     if coding is None or share is None:
         raise RuntimeError(f"the run does not say what compression took:\n{said[-1000:]}")
     packed_bytes = float(share[1]) / 100 * SIZE_BYTES

@@ -55,6 +55,15 @@ def test_speed_size_and_traffic(tmp_path):
     assert figures.peak_bytes == 5_000_000
 
 
+def test_replicas_step_on_their_own_samples(tmp_path):
+    head = setup(world_size=2, topology="replicas", strategy="local:8")
+    own = step(weight=16.0, version=0)
+    write_run(tmp_path, {r: [head, own, ended(103.5, version=1)] for r in (0, 1)})
+    figures = figures_of(read_run(tmp_path))
+    assert (figures.updates, figures.samples_per_update) == (1, 16.0)
+    assert figures.effective_batch == 32.0
+
+
 def test_waiting_counts_before_a_window_and_after_the_last_one_of_a_pass(tmp_path):
     gated = step(time_s=101.5, gate_s=1.0, pull_s=0.5, data_s=0.25, forward_s=0.0, backward_s=1.0,
                  exchange_s=0.25)  # fmt: skip

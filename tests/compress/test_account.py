@@ -72,9 +72,19 @@ def test_a_simulated_clock_stands_still_while_something_is_encoded() -> None:
     made.packed(10, b"\1", 0.0)
     made.pulled(20, 100, 0.0)
     said = made.sentence("sign,pull=int8")
-    assert said.endswith(
-        "(10.00%, warm-up included); 1 pulls had 2e-05 MB instead of 0.0001 MB (20.00%)."
-    )
+    assert said.endswith("(10.00%); 1 pulls had 2e-05 MB instead of 0.0001 MB (20.00%).")
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(0.9, "the warm-up was not over"), (1.0, "it pays")])
+def test_there_is_no_verdict_on_a_warm_up(last: float, verdict: str) -> None:
+    made = account(125e6)
+    for share in (0.2, last):
+        made.warm(share)
+        made.packed(2_000_000, USED, 0.098)
+    said = made.sentence("topk:0.01")
+    assert "2.00%, warm-up included" in said
+    assert verdict in said
+    assert "warm-up" not in account(125e6).sentence("int8")
 
 
 def test_nothing_was_compressed() -> None:

@@ -17,7 +17,8 @@ from paceline.compare.stability import LossShape
 from paceline.compare.target import Target
 from paceline.events import Update
 from paceline.runs import RankTrace, Run
-from paceline.trace import Health
+from paceline.strategies import drifts, parse_strategy
+from paceline.trace import Health, Setup
 from paceline.trials import trial_of
 
 
@@ -99,7 +100,7 @@ def figures_of(run: Run, target: Target | None = None) -> Figures:
         samples_per_s=samples / wall_s if wall_s > 0 else 0.0,
         updates=updates,
         effective_batch=_effective_batch(run),
-        samples_per_update=samples / max(updates, 1),
+        samples_per_update=samples / max(updates * _steppers(setup), 1),
         lag_mean=tuple(_lags(rank, np.mean) for rank in run.ranks),
         lag_max=tuple(int(_lags(rank, np.max)) for rank in run.ranks),
         lead_max=largest_lead(run.decisions),
@@ -170,6 +171,11 @@ def _updates(run: Run) -> int:
     seen = [rank.steps[-1].version for rank in run.ranks if rank.steps]
     seen += [one.version for rank in run.ranks for one in rank.passes]
     return ordered or max(seen, default=0)
+
+
+def _steppers(setup: Setup) -> int:
+    """How many optimizers step: the workers' own, or one for all."""
+    return setup.world_size if drifts(parse_strategy(setup.strategy)) else 1
 
 
 def _effective_batch(run: Run) -> float:

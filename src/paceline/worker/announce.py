@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 
 from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.gradients.precision.plan import wide
 from paceline.policy.grouping import Groups
-from paceline.strategies import DiLoCo, windows_apart
+from paceline.strategies import DiLoCo, Strategy, drifts, windows_apart
 from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
@@ -50,8 +52,16 @@ def announce(parts: Parts, *, batch: float, window: int, total: int | None) -> N
     short = recipe_parts.warm_up_notice(
         options.recipe, workers=launch.world_size, window=window, total=total
     )
-    lossy = compression_words.notices(options.compress, launch.world_size)
-    for text in (trouble, narrow, short, *lossy, *norm_notices(parts, batch=batch, window=window)):
+    seldom = meeting_notice(options.strategy, workers=launch.world_size, window=window, total=total)
+    lossy = compression_words.notices(options.compress, launch.world_size, virtual=launch.virtual)
+    for text in (
+        trouble,
+        narrow,
+        short,
+        seldom,
+        *lossy,
+        *norm_notices(parts, batch=batch, window=window),
+    ):
         if text:
             parts.journal.note("notice", text)
 
@@ -69,10 +79,9 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
     """Strategy, topology, effective batch, types, threads and what the command line overrode."""
     options, launch = parts.options, parts.launch
     workers = launch.world_size
-    effective = workers * window * batch
     said = [
         f"strategy {options.strategy} on {parts.plane.name}",
-        f"{workers} x {window} x {batch:g} = {effective:g} samples (workers x accumulate x batch)",
+        samples_of(options.strategy, workers=workers, window=window, batch=batch),
         *grouped(parts.groups),
         types_of(parts),
         f"threads of a worker: {torch.get_num_threads()}",
@@ -95,6 +104,35 @@ def start_line(parts: Parts, *, batch: float, window: int) -> str:
         how = "in virtual time" if launch.virtual else "emulated"
         said.append(f"timing of {launch.emulate} {how}")
     return "; ".join(said)
+
+
+def samples_of(strategy: Strategy, *, workers: int, window: int, batch: float) -> str:
+    """How many samples are behind a step, as text."""
+    own = window * batch
+    if workers == 1 or not drifts(strategy):
+        effective = workers * own
+        return f"{workers} x {window} x {batch:g} = {effective:g} samples (workers x accumulate x batch)"
+    each = f"each worker steps on {window} x {batch:g} = {own:g} samples (accumulate x batch)"
+    apart = windows_apart(strategy)
+    return f"{each}, and meets the others {'never' if apart == inf else f'every {apart:g} windows'}"
+
+
+def meeting_notice(strategy: Strategy, *, workers: int, window: int, total: int | None) -> str:
+    """What is worth saying of how seldom workers meet; "" if nothing is."""
+    apart = windows_apart(strategy)
+    if workers == 1 or not drifts(strategy):
+        return ""
+    if apart == inf:
+        return (
+            f"under {strategy} workers never meet: they train {workers} models, of which a script saves "
+            "one, and worker.mean is over all of them. 'paceline report' shows how far apart they are."
+        )
+    if total is not None and total < apart * workers * window:
+        return (
+            f"{strategy}: workers are to meet every {apart:g} windows, and a pass has "
+            f"{max(1, total // (workers * window)):,} of each; they meet as each pass ends."
+        )
+    return ""
 
 
 def outer_step(strategy: DiLoCo) -> str:

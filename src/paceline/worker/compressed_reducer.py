@@ -131,6 +131,7 @@ class CompressedReducer:
     def _join(self, used: Sequence[bool]) -> None:
         own, mine = self._own, self.buffer.used()
         share = self._share.at(own.progress, own.window)
+        self.account.warm(share)
         began_s, waited_s = self._clock_s(), self._group.waited_s
         sent = self._joiner.join(
             Window(

@@ -79,6 +79,7 @@ class Compressed:
             return push
         began_s = self._clock_s()
         moment = Moment(turn=turn, share=self._share.at(progress, window), unit=push.unit)
+        self.account.warm(moment.share)
         packed = self._packer.pack(self._views, push.used, moment)
         if packed.bad is not None:
             return msgspec.structs.replace(push, bad=OVERFLOWED)

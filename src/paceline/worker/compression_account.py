@@ -11,6 +11,12 @@ PROBE_BYTES = 2**20
 """What is shorter does not show what a wire carries: latency, and TCP's slow start."""
 
 
+_UNFINISHED = (
+    "the warm-up was not over, so this does not show whether it pays: train for longer, or shorten it to "
+    "see (as in topk:0.01,warmup=5)."
+)
+
+
 class Account:
     """``sizes_bytes``: of each parameter's gradient, whole. ``wire_bytes_per_s``: what uncompressed
     gradients would travel at; inf where they need not travel, None if nobody knows. ``rank``: whose
@@ -35,6 +41,12 @@ class Account:
         self.whole_bytes = 0
         self.coding_s = 0.0
         self._more_bytes = 0.0
+        self._warmed_up, self._began_cold = True, False
+
+    def warm(self, share: float) -> None:
+        """Of the warm-up ``share`` (1: all) is over as the next push is encoded."""
+        self._warmed_up = share >= 1.0
+        self._began_cold = self._began_cold or not self._warmed_up
 
     def packed(self, sent_bytes: int | None, used: bytes, took_s: float) -> None:
         """A push of ``sent_bytes`` (None: whole) was made of the gradients of the ``used`` parameters, in
@@ -79,7 +91,8 @@ class Account:
         if not self.pushes:
             return ""
         said = f"compress={name}: {self.pushes:,} pushes of rank {self.rank} had "
-        said += _instead(self.sent_bytes, self.whole_bytes, ", warm-up included")
+        more = ", warm-up included" if self._began_cold else ""
+        said += _instead(self.sent_bytes, self.whole_bytes, more)
         said += _coding(self.coding_s, self.pushes)
         if self._pulls:
             said += f"; {self._pulls:,} pulls had "
@@ -87,7 +100,7 @@ class Account:
             said += _coding(self._pulling_s, self._pulls)
         if self.coding_s == 0:  # a simulated clock stands still meanwhile
             return said + "."
-        return f"{said}; {self._verdict()}"
+        return f"{said}; {self._verdict() if self._warmed_up else _UNFINISHED}"
 
     def _verdict(self) -> str:
         if self.breaks_even_bytes_per_s <= 0:

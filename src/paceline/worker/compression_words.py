@@ -6,6 +6,15 @@ from paceline.compression import Compression
 from paceline.payloads import Parameters, push_bytes
 from paceline.worker.compression_account import Account
 
+_LOSSY = (
+    "feedback=off: what compression withholds from an update is lost for ever, and training ends worse for "
+    "it (docs/compression.md shows by how much). Leave it out unless you study just that."
+)
+_FOR_NOTHING = (
+    "virtual time: encoding and decoding take nothing unless the cluster file's [network] says what, as "
+    "push_bytes and coding_s (a real run prints both)."
+)
+
 
 def described(compression: Compression | None, workers: int, parameters: Parameters) -> str:
     """For the start line; "" if nothing is compressed."""
@@ -19,21 +28,17 @@ def described(compression: Compression | None, workers: int, parameters: Paramet
     return said + (f", after {compression.warmup} updates" if compression.warmup else "")
 
 
-def notices(compression: Compression | None, workers: int) -> list[str]:
-    """What is worth saying beside it."""
+def notices(compression: Compression | None, workers: int, *, virtual: bool) -> list[str]:
+    """What is worth saying beside it. ``virtual``: the run's clock is not the machine's."""
     if compression is None:
         return []
     if workers == 1:
         return [
             f"compress={str(compression)!r} does nothing with one worker: nothing is exchanged."
         ]
-    if not compression.feedback:
-        return [
-            "feedback=off: what compression withholds from an update is lost for ever, and training "
-            "ends worse for it (docs/compression.md shows by how much). Leave it out unless you "
-            "study just that."
-        ]
-    return []
+    return [
+        text for text, said in ((_LOSSY, not compression.feedback), (_FOR_NOTHING, virtual)) if said
+    ]
 
 
 def dropped(compression: Compression | None, workers: int) -> str:
