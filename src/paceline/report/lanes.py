@@ -45,7 +45,7 @@ def lanes_chart(label: str, run: Run, length_s: float) -> Chart:
     """The lanes of ``run`` over ``length_s`` seconds, from a tenth of its time on."""
     first_s, last_s = interval(run)
     total_s = max(last_s - first_s, SHORTEST_S)
-    length_s = min(length_s, total_s)
+    length_s = max(min(length_s, total_s), SHORTEST_S)
     offset_s = min(total_s / 10, total_s - length_s)
     lanes = dict(list(spans(run).items())[:MAX_LANES])
 
