@@ -205,6 +205,7 @@ class Loop:
                 inside=False,
                 calls=self._saves_outside,
                 samples=self.samples(),
+                progress=self._parts.plane.position().progress,
                 window=None if current is None else current.plan.window,
             )
         return Standing(
@@ -212,6 +213,8 @@ class Loop:
             inside=True,
             calls=0,
             samples=self.samples(),
+            progress=self._parts.plane.position().progress,
+            unit=current.plan.unit,
             pass_samples=current.samples + self._pass_samples_before,
             window=current.plan.window,
             order=current.order,

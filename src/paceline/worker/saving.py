@@ -50,16 +50,19 @@ class Standing:
     """Where this worker's loop is.
 
     ``passes``: ended; ``inside``: of the next one some windows are done. ``calls``: of ``save``
-    since the last pass ended. ``samples``: of all workers so far; ``pass_samples``: of this one in
-    this pass. ``end``: batches that the pass has; ``lefts``: what was left of it when this run went
-    on with it, by owner (its batches are numbered among those). ``began``: the random streams when
-    the pass began; ``position``: batches read of a stream.
+    since the last pass ended. ``samples``: of all workers, by what this one knows of ``progress``,
+    batches of ``unit`` samples; ``pass_samples``: of this one in this pass. ``end``: batches that the
+    pass has; ``lefts``: what was left of it when this run went on with it, by owner (its batches are
+    numbered among those). ``began``: the random streams when the pass began; ``position``: batches read
+    of a stream.
     """
 
     passes: int
     inside: bool
     calls: int
     samples: float
+    progress: int
+    unit: float = 0.0
     pass_samples: float = 0.0
     window: int | None = None
     order: Order | None = None
@@ -67,6 +70,10 @@ class Standing:
     end: int = 0
     began: dict[str, Any] | None = None
     position: int | None = None
+
+    def samples_at(self, progress: int) -> float:
+        """Of all workers at ``progress``: others may have got on since this one last heard of them."""
+        return self.samples + self.unit * (progress - self.progress)
 
 
 class Saver:
@@ -170,7 +177,7 @@ class Saver:
         names = {id(p): name for name, p in own.model.named_parameters()}
         return Snapshot(
             cut=replace(cut, left=_left_of_all(cut, standing)),
-            about=self._about(standing),
+            about={**self._about(standing), "samples": standing.samples_at(cut.progress)},
             parts=parts,
             model=own.model,
             optimizer_class=type(own.optimizer).__name__,
@@ -190,7 +197,6 @@ class Saver:
             "passes": standing.passes,
             "inside": standing.inside,
             "calls": standing.calls,
-            "samples": standing.samples,
             "strategy": str(own.options.strategy),
             "topology": own.plane.name,
             "world_size": own.launch.world_size,
