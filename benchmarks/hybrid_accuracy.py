@@ -1,9 +1,9 @@
 """Does hybrid train as well as sync over all workers, and how much faster, where one host has hiccups?
 
 Two hosts of two workers at 1 Gb/s train the Fashion-MNIST CNN (batch 32 a worker, momentum 0.9, cosine, 10
-epochs); one worker of host 1 takes ten steps longer for every fifth of its windows. Cell by cell, in pairs of
-equal seeds; what is stored already is not trained again. In virtual time (five minutes of one core a cell), or
---real: processes in network namespaces, which needs root, ip and tc.
+epochs); one worker of host 1 takes ten steps longer for every fifth of its windows. Cell by cell, in pairs
+of equal seeds; what is stored already is not trained again. In virtual time (five minutes of one core a
+cell), or --real: processes in network namespaces, which needs root, ip and tc.
 """
 
 from __future__ import annotations

@@ -32,16 +32,18 @@ class Measured:
     windows_per_s: float
 
 
-def run(emulate: Path, out: Path, *, workers: int, steps: Mapping[str, int]) -> dict[str, Steps]:
+def run(
+    emulate: Path, out: Path, *, workers: int, steps: Mapping[str, int], words: Sequence[str] = ()
+) -> dict[str, Steps]:
     """What was recorded under each strategy in ``steps``, one after the other in the same processes.
 
-    ``steps``: how many windows each worker is to have on average.
+    ``steps``: how many windows each worker is to have on average; ``words``: further options.
 
     Raises RuntimeError with the run's own words if it failed.
     """
     command = [
         sys.executable, "-m", "paceline.cli", "run", "-n", str(workers), "--emulate", str(emulate),
-        "--out", str(out), "--threads", "1", "--quiet", str(SCRIPT),
+        "--out", str(out), "--threads", "1", "--quiet", *words, str(SCRIPT),
         *(f"{word}={number}" for word, number in steps.items()),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
