@@ -43,7 +43,7 @@ def ends_of(said: str) -> set[str]:
     )  # lines may run into each other
 
 
-@pytest.mark.parametrize("strategy", ["sync", "sync:server", "async"])
+@pytest.mark.parametrize("strategy", ["sync", "sync:server", "async", "hybrid:async"])
 def test_torchrun_on_two_hosts(tmp_path: Path, strategy: str) -> None:
     key = tmp_path / "key"
     make_key(key)
@@ -64,6 +64,7 @@ def test_torchrun_on_two_hosts(tmp_path: Path, strategy: str) -> None:
     assert [host.returncode for host in hosts] == [0, 0], said
     assert "".join(said).count("end ") == 4
     assert len(ends_of("".join(said))) == 1, said
+    assert not strategy.startswith("hybrid") or "2 groups of ranks: 0,1 | 2,3" in said[0], said
     assert not list(tmp_path.glob("paceline-*"))
 
 
