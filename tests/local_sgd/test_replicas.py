@@ -57,6 +57,31 @@ def test_diloco_is_an_outer_nesterov_step(word: str, outer: tuple[float, float])
     assert far(parameters(ranks[0]), naive(ADAMW, every=every, outer=outer, **UNEVEN)) <= 1e-12
 
 
+def test_under_diloco_a_learning_rate_of_zero_leaves_the_outer_momentum_alone_to_move() -> None:
+    """Replicas stand still: the outer gradient is 0, and Nesterov's step of that is lr m v, v <- m v."""
+    lr, momentum = 0.7, 0.9
+
+    def freeze(rank: Rank, window: Window) -> None:
+        if window.clock == 4:
+            begun[rank.rank] = parameters(rank)[0].clone()
+            own = rank.plane.own_state()["optimizer"]["0.weight"]
+            velocity[rank.rank] = own[OUTER_MOMENTUM].clone()
+            for group in rank.optimizer.param_groups:
+                group["lr"] = 0.0
+
+    begun: dict[int, torch.Tensor] = {}
+    velocity: dict[int, torch.Tensor] = {}
+    work = {"total": 8, "world": 2, "passes": 2}
+    ranks = played(strategy="diloco:2", make=SGD, at_window=freeze, **work)
+    expected, v = begun[0], velocity[0]
+    for _ in range(2):
+        v = momentum * v
+        expected = expected - lr * momentum * v
+    assert far([parameters(ranks[0])[0]], [expected]) <= 1e-12
+    still = played(strategy="diloco:2", make=maker("SGD", lr=0.0), **work)
+    assert all(torch.equal(a, b) for a, b in zip(parameters(still[0]), _start(SGD), strict=True))
+
+
 def test_each_rank_clips_its_own_gradient() -> None:
     ranks = played(strategy="local:2", make=SGD, training={"clip_norm": 0.3}, **UNEVEN)
     assert far(parameters(ranks[0]), naive(SGD, every=2, clip_norm=0.3, **UNEVEN)) <= 1e-12
