@@ -48,7 +48,7 @@ from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
 from paceline.worker.planes import PlaneName, open_plane, refuse
 from paceline.worker.processor import ProcessorQueue
-from paceline.worker.replaying import compared_recorder
+from paceline.worker.replaying import compared_recorder, is_far
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
@@ -86,7 +86,7 @@ def assemble(
     recipe_parts.prepare(options.recipe, optimizer)
     training = replace(
         _training(model, optimizer, options, launch, beginning),
-        clock_s=around.clock_s, serving_s=ways(rank=launch.rank).serving_s, far=cluster is not None,
+        clock_s=around.clock_s, serving_s=ways(rank=launch.rank).serving_s, far=is_far(launch),
     )  # fmt: skip
     name = topology(
         strategy, launch.world_size, training.parameters[0].device,

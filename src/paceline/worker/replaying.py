@@ -6,6 +6,7 @@ sees only this worker's own trace, which has what the server never hears of: the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +14,8 @@ from typing import NoReturn
 from paceline import trace
 from paceline.encounters import Differs
 from paceline.errors import ConsistencyError, StoppedError
+from paceline.launch.context import Launch
+from paceline.launch.summary import FILE_NAME
 from paceline.recorder import Recorder
 from paceline.replay.differences import difference
 from paceline.replay.record import records_of
@@ -80,6 +83,14 @@ def stop_at(version: int, save: Callable[[], None]) -> Callable[[Outcome], None]
             raise StoppedError(f"version {version} is made")
 
     return decided
+
+
+def is_far(launch: Launch) -> bool:
+    """Whether this worker is as on a host of its own: emulated, or emulated when it was recorded."""
+    if launch.replay is None:
+        return launch.emulate is not None
+    asked = json.loads((launch.replay / FILE_NAME).read_bytes())["request"]
+    return bool(asked.get("emulate") or asked.get("virtual"))
 
 
 def _compared(path: Path, *, generation: int) -> Iterator[tuple[int, trace.Record]]:
