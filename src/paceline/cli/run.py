@@ -60,7 +60,7 @@ Exit codes:
 @click.option(
     "--compress",
     metavar="WORD",
-    help="topk:0.01, powersgd:4, int8, ...: of gradients on their way.",
+    help="topk:0.01, powersgd:4, int8, ...: of gradients on their way; topk:0.01,pull=int8: and of parameters.",
 )
 @click.option(
     "--evict-after",
