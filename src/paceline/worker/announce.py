@@ -9,7 +9,7 @@ import torch
 from paceline.gradients.precision.described import described, narrow_accumulation
 from paceline.gradients.precision.plan import wide
 from paceline.policy.grouping import Groups
-from paceline.strategies import DiLoCo, Strategy, drifts, windows_apart
+from paceline.strategies import DiLoCo, Strategy, drifts, fragments_of, windows_apart
 from paceline.worker import compression_words, recipe_parts
 from paceline.worker.batch_norm import unseen
 from paceline.worker.buffers import parameter_digest
@@ -127,9 +127,10 @@ def meeting_notice(strategy: Strategy, *, workers: int, window: int, total: int 
             f"under {strategy} workers never meet: they train {workers} models, of which a script saves "
             "one, and worker.mean is over all of them. 'paceline report' shows how far apart they are."
         )
-    if total is not None and total < apart * workers * window:
+    each = apart * fragments_of(strategy)
+    if total is not None and total < each * workers * window:
         return (
-            f"{strategy}: workers are to meet every {apart:g} windows, and a pass has "
+            f"{strategy}: workers are to meet every {each:g} windows, and a pass has "
             f"{max(1, total // (workers * window)):,} of each; they meet as each pass ends."
         )
     return ""
@@ -138,11 +139,8 @@ def meeting_notice(strategy: Strategy, *, workers: int, window: int, total: int 
 def outer_step(strategy: DiLoCo) -> str:
     """What DiLoCo does with the mean of the workers' ways, as text."""
     step = f"outer SGD: lr {strategy.outer_lr:g}, Nesterov momentum {strategy.outer_momentum:g}"
-    if strategy.fragments == 1:
-        return step
-    return (
-        f"{step}; {strategy.fragments:g} fragments, one every {windows_apart(strategy):g} windows"
-    )
+    one = f"; one of {strategy.fragments:g} fragments at a time"
+    return step if strategy.fragments == 1 else step + one
 
 
 def grouped(groups: Groups) -> list[str]:
