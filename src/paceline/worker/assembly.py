@@ -30,17 +30,12 @@ from paceline.worker.beginning import ANEW, Beginning
 from paceline.worker.buffers import untrained
 from paceline.worker.circle import Circle, circle_of
 from paceline.worker.clock_rates import ClockSampler, sources_for
+from paceline.worker.comparing import agreed_seed, compare
 from paceline.worker.emulation import Emulation, OwnPace, Pace
 from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
-from paceline.worker.manifest import (
-    Manifest,
-    describe,
-    first_difference,
-    gradient_shapes,
-    trainable,
-)
+from paceline.worker.manifest import gradient_shapes, trainable
 from paceline.worker.norm_modes import strategy_for_norms
 from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
@@ -94,23 +89,11 @@ def assemble(
     )  # fmt: skip
     refuse(name, training)
     recorder = _recorder(trace_path(options, launch), launch, around.clock_s)
-    session = None
-    if launch.world_size > 1:
-        session = around.join(
-            launch,
-            evict_after_s=options.runtime.evict_after_s,
-            on_beat=_on_beat(recorder, training.parameters[0].device, launch, around),
-            clock_s=around.clock_s,
-        )
+    session = _joined(options, launch, recorder, training.parameters[0].device, around)
     member = _Member(
-        options=options,
-        launch=launch,
-        session=session,
-        recorder=recorder,
-        sleep_s=around.sleep_s,
-        cluster=cluster,
-        ways=ways,
-    )
+        options=options, launch=launch, session=session, recorder=recorder, sleep_s=around.sleep_s,
+        cluster=cluster, ways=ways,
+    )  # fmt: skip
     try:
         beginning.prepare()
         return _agreed(name, training, member), session
@@ -119,12 +102,19 @@ def assemble(
         raise
 
 
-def _on_beat(
-    recorder: Recorder, device: torch.device, launch: Launch, around: Surroundings
-) -> Callable[[], None]:
-    """What a heartbeat does beside beating."""
+def _joined(
+    options: Options, launch: Launch, recorder: Recorder, device: torch.device, around: Surroundings
+) -> Session | None:
+    """The worker's connection to the others, if there are any. Its heartbeats sample clock rates too."""
+    if launch.world_size == 1:
+        return None
     sources = [] if launch.virtual else sources_for(device)
-    return ClockSampler(sources, recorder, around.clock_s)
+    return around.join(
+        launch,
+        evict_after_s=options.runtime.evict_after_s,
+        on_beat=ClockSampler(sources, recorder, around.clock_s),
+        clock_s=around.clock_s,
+    )
 
 
 def _training(
@@ -173,7 +163,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     """The parts, once all ranks have compared what they train and share rank 0's start."""
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
-        _compare(session, training, options)
+        compare(session, training, options)
     circle = _circle(training.strategy, member)
     pace = _pace(name, member, circle, training.clock_s)
     timed = not launch.virtual and member.cluster is None  # else its time is not the machine's
@@ -187,7 +177,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     plane.broadcast(untrained(training.model, training.parameters))
     norms = put_into_mode(norms_of(training.model), options.batch_norm, plane)
     agreement = Agreement(plane, rank=launch.rank)
-    seed = _agreed_seed(agreement, launch)
+    seed = agreed_seed(agreement, launch)
     reseed(seed, rank=launch.rank)
     return Parts(
         model=training.model,
@@ -259,33 +249,6 @@ def _recorder(path: Path | None, launch: Launch, clock_s: Callable[[], float]) -
     return Recorder(path, clock_s, role="worker", rank=launch.rank)
 
 
-def _compare(session: Session, training: Training, options: Options) -> None:
-    mine = describe(training.model, training.optimizer, training.trainables, _said(options))
-    everyone = session.gather("manifest", mine.encode())
-    first = Manifest.decode(everyone[0])
-    for rank, other in enumerate(everyone):
-        difference = first_difference(first, Manifest.decode(other))
-        if difference is not None:
-            raise MismatchError(
-                f"Ranks 0 and {rank} differ: {difference}. Every rank must build the same model and "
-                "optimizer and give Worker the same options."
-            )
-
-
-def _said(options: Options) -> dict[str, str]:
-    return {
-        "strategy": str(options.strategy),
-        "accumulate": str(options.accumulate),
-        "global_batch": str(options.global_batch),
-        "clip_norm": str(options.clip_norm),
-        "batch_norm": options.batch_norm,
-        "types": str(options.types),
-        "recipe": str(options.recipe),
-        "compress": str(options.compress),
-        "group_size": str(options.group_size),
-    }
-
-
 def _circle(strategy: Strategy, member: _Member) -> Circle | None:
     """The worker's group, under a strategy that has any: a node of the emulated network is a host."""
     session, launch, size = member.session, member.launch, member.options.group_size
@@ -296,12 +259,6 @@ def _circle(strategy: Strategy, member: _Member) -> Circle | None:
     circle = circle_of(session, size, node=node, collectives=not launch.virtual)
     check_rounds(circle.groups, strategy)
     return circle
-
-
-def _agreed_seed(agreement: Agreement, launch: Launch) -> int:
-    own = launch.seed if launch.seed is not None else torch.initial_seed()
-    seed: int = agreement.gather("paceline.Worker", seed=own)[0]["seed"]
-    return seed
 
 
 def _pace(
