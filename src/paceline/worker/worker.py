@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -19,13 +18,12 @@ from paceline.strategies import Strategy
 from paceline.worker import resuming
 from paceline.worker.assembly import assemble
 from paceline.worker.batch import map_tensors
-from paceline.worker.buffers import parameter_digest
-from paceline.worker.compression_words import savings
+from paceline.worker.batches import Batches
 from paceline.worker.drift_watch import watch_drift
 from paceline.worker.evaluation import EvaluationBatches, Evaluator
 from paceline.worker.exits import failure_text
 from paceline.worker.health_watch import HealthWatch
-from paceline.worker.loop import Batches
+from paceline.worker.leaving import leave
 from paceline.worker.options import Runtime, options_from
 from paceline.worker.planning import Demand
 from paceline.worker.replaying import stop_at
@@ -352,24 +350,8 @@ class Worker:
         self._leave(reason)
 
     def _leave(self, reason: Literal["finished", "departed"]) -> None:
-        parts = self._parts
-        version = parts.plane.position().version
         self._verifying.remove()
-        parts.guards.remove()
-        parts.outside.remove()
-        parts.norms.remove()
-        account = parts.plane.account
-        if account and (saved := savings(parts.options.compress, account)):
-            parts.journal.quote(account.rank, "compression", saved)
-        try:
-            parts.plane.close(reason)
-        finally:
-            parts.journal.close(
-                reason=reason,
-                version=version,
-                peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                digest=parameter_digest(parts.model),
-            )
+        leave(self._parts, reason)
 
     def _before_state_dict(self, *_: Any) -> None:
         self._parts.plane.sync_optimizer()
