@@ -67,6 +67,7 @@ class Average:
         torch._foreach_copy_(self._anchor_views, self._tensors)
         self._fragments = fragments_of(strategy)
         self._moved_parts, self._anchor_parts = map(self._parts, (self._moved, self._anchor))
+        self._touched = [_within(self._moved_views, part) for part in self._moved_parts]
         self._outer = _outer(strategy, [one for part in self._anchor_parts for one in part])
         self._momentum = self._begin_momentum()
 
@@ -74,15 +75,19 @@ class Average:
         """What an exchange of ``fragment`` sends."""
         return sum(one.numel() * one.itemsize for one in self._moved_parts[fragment])
 
-    def measure(self) -> float:
-        """How far the replica has moved, as a 2-norm; not finite if it is lost, or too large."""
-        torch._foreach_copy_(self._moved_views, self._tensors)
-        torch._foreach_sub_(self._moved, self._anchor)
-        return math.sqrt(sum(map(sum_of_squares, self._moved)))
+    def finite(self) -> bool:
+        """Whether the replica is not lost."""
+        return math.isfinite(sum(map(sum_of_squares, self._tensors)))
+
+    def take(self, fragments: Sequence[int]) -> None:
+        """Look how far the replica has moved, in ``fragments``."""
+        self._copy_touched(fragments)
+        for one in fragments:
+            torch._foreach_sub_(self._moved_parts[one], self._anchor_parts[one])
 
     def meet(self, fragment: int, share: float) -> None:
-        """Let the mean of all ranks' ways be known, in ``fragment``; this one's counts ``share``. Every
-        rank calls it."""
+        """Let the mean of all ranks' ways be known, in ``fragment``; this one's, which was taken, counts
+        ``share``. Every rank calls it."""
         for moved in self._moved_parts[fragment]:
             if share:
                 moved.mul_(share)
@@ -110,13 +115,13 @@ class Average:
 
     def put(self, fragments: Sequence[int]) -> None:
         """Let the replica be the anchor again, in ``fragments``; elsewhere it goes on."""
-        source = self._anchor_views
-        if len(fragments) < self._fragments:
-            source = self._moved_views
-            torch._foreach_copy_(source, self._tensors)
-            for one in fragments:
-                torch._foreach_copy_(self._moved_parts[one], self._anchor_parts[one])
-        self._write(partial(torch._foreach_copy_, self._tensors, source))
+        if len(fragments) == self._fragments:
+            self._write(partial(torch._foreach_copy_, self._tensors, self._anchor_views))
+            return
+        tensors, values = self._copy_touched(fragments)
+        for one in fragments:
+            torch._foreach_copy_(self._moved_parts[one], self._anchor_parts[one])
+        self._write(partial(torch._foreach_copy_, tensors, values))
 
     @contextmanager
     def showing(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
@@ -147,6 +152,17 @@ class Average:
         """Begin with the outer momentum ``kept``, one for each tensor, if there is to be any."""
         if self._momentum:
             torch._foreach_copy_(self._momentum, list(kept))
+
+    def _copy_touched(
+        self, fragments: Sequence[int]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The replica's tensors that ``fragments`` have a part of, and where their values are now: in what
+        :meth:`take` looks at."""
+        places = sorted({place for one in fragments for place in self._touched[one]})
+        tensors = [self._tensors[place] for place in places]
+        values = [self._moved_views[place] for place in places]
+        torch._foreach_copy_(values, tensors)
+        return tensors, values
 
     def _begin_momentum(self) -> list[torch.Tensor]:
         """All zeros, which is where it begins: fragments that have not met have one too, to be saved."""
@@ -189,3 +205,19 @@ def _views(vectors: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> 
         piece, left[one.dtype] = left[one.dtype].tensor_split([one.numel()])
         views.append(piece.view(one.shape))
     return views
+
+
+def _within(views: Sequence[torch.Tensor], pieces: Sequence[torch.Tensor]) -> list[int]:
+    """Places of the ``views`` that have memory in common with one of ``pieces``."""
+    ranges = [_memory(piece) for piece in pieces]
+    return [
+        place
+        for place, view in enumerate(views)
+        if any(begin < _memory(view)[1] and _memory(view)[0] < end for begin, end in ranges)
+    ]
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte, and that after the last, of a tensor without gaps."""
+    begin = tensor.data_ptr()
+    return begin, begin + tensor.numel() * tensor.itemsize

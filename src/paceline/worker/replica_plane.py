@@ -217,7 +217,7 @@ class ReplicaPlane:
     def _meet(self, current: ScheduledPass) -> tuple[float, int]:
         """Enter the round's exchange: how long the others were waited for, in seconds, and what this
         rank sent, in bytes."""
-        if not self._round.whole and not math.isfinite(self._average.measure()):
+        if not self._round.whole and not self._average.finite():
             self._round.lose()
         began_s = self._training.clock_s()
         agreed = self._agree(self._round.vote(over=not self._passes.window()))
@@ -244,6 +244,7 @@ class ReplicaPlane:
         """Let the mean of what is ``due`` be known: the bytes sent for it. All ranks enter it in the same
         order, whatever each has trained."""
         average, rank = self._average, self._session.rank
+        average.take(due)
         for fragment in due:
             average.meet(fragment, agreed.shares[fragment][rank])
         if agreed.ended:
