@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from compress.test_resumed import train as resumable
 from compress.trained import batches, model, same, train
+from hosts.conftest import Places
 from paceline.launch.context import Launch
 from precision.ranks import Rank, run_ranks
 
@@ -95,3 +97,30 @@ def test_a_resumed_group_goes_on_with_what_any_of_it_withheld(
             kept = sum(before[leader + i]["own"]["residuals"][name] for i in range(2))
             assert torch.allclose(after[leader]["own"]["residuals"][name], kept, atol=1e-6)
     assert not after[1]["own"]["residuals"]
+
+
+def test_members_elsewhere_see_what_their_leader_pulled_as_differences(places: Places) -> None:
+    """And at a pass's end, when it has the version whole, so have they."""
+    initial, data = model(), batches(24)
+
+    def on(rank: int) -> tuple[list[torch.Tensor], int]:
+        net = copy.deepcopy(initial)
+        launch = Launch(
+            rank=rank, world_size=4, key=places.key, server=places.far if rank > 1 else places.near
+        )
+        worker = Rank(
+            net, torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9), launch,
+            strategy="hybrid:async", group_size=2, compress="topk:0.05,warmup=2,pull=topk:0.05",
+        )  # fmt: skip
+        received: list[int] = []
+        worker.parts.moments.decided.listen(lambda one: received.append(one.received_bytes))
+        for inputs, targets in worker.batches(data):
+            worker.step(nn.functional.mse_loss(worker(inputs), targets))
+        ended = [p.detach().clone() for p in net.parameters()]
+        worker.close()
+        return ended, min(received, default=0)
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = list(pool.map(on, range(4), timeout=60.0))
+    assert all(same(end, ends[0][0]) for end, _ in ends)
+    assert ends[2][1] < 0.5 * ends[0][1], "the leader elsewhere received differences"

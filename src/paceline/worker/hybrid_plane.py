@@ -68,6 +68,8 @@ class HybridPlane:
         self._position = self._outer.position()
         self._scale = training.precision.scale.value
         self._shown = self._position.version
+        compress = training.compress  # a version that is shown may still come nearer
+        self._by_differences = compress is not None and compress.pull is not None
         self._left = self._gone = False
         self._next: Window | None = None
 
@@ -243,7 +245,7 @@ class HybridPlane:
         return told.outcome
 
     def _take(self, told: Told) -> None:
-        if told.position.version != self._shown:
+        if self._by_differences or told.position.version != self._shown:
             self._outer.spread(self._group.broadcast, told.parameters_fd)
             self._shown = told.position.version
         self._shares.lease(told.leases)
