@@ -12,7 +12,8 @@ from fakes import RecordedPace, ScriptedPlane, parts_around
 from torch import nn
 
 from paceline.errors import MismatchError, PeerLostError, UsageError
-from paceline.worker.loop import Batches, Loop
+from paceline.worker.batches import Batches
+from paceline.worker.loop import Loop
 from paceline.worker.planning import Demand
 
 BATCHES = [torch.full((2, 3), float(n)) for n in range(6)]
