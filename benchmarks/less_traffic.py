@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=HERE / "results" / "less_traffic.jsonl")
     args = parser.parse_args()
 
-    console, store = Console(width=120), Store(args.store)
+    console, store = Console(width=140), Store(args.store)
     if not args.table:
         try:
             work(store, args, console)
