@@ -17,9 +17,10 @@ SCRIPT = Path(__file__).parent / "script.py"
 BATCHES = 48
 POINTS = ("forward", "backward", "push", "wait", "pull", "evaluate")
 SURVIVING = ("async", "ssp:3", "backup:1")
-STOPPING = ("sync:server", "ssp:0", "sync:allreduce", "local:4")
+FRAGMENTED = "diloco:8:0.7:0.9:2"
+STOPPING = ("sync:server", "ssp:0", "sync:allreduce", "local:4", FRAGMENTED)
 EVICT_AFTER_S = 3.0
-NEVER = (("sync:allreduce", "pull"), ("local:4", "pull"))  # nothing is pulled
+NEVER = tuple((s, "pull") for s in ("sync:allreduce", "local:4", FRAGMENTED))  # nothing is pulled
 pytestmark = pytest.mark.timeout(150)
 
 QUICK_SURVIVING = {
