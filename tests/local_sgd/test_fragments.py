@@ -12,8 +12,10 @@ import torch
 from local_sgd.streaming import flat, streaming
 from local_sgd.threads import Rank, played
 from local_sgd.toy import maker
+from paceline.strategies import parse_strategy
 from paceline.worker.averaging import OUTER_MOMENTUM
 from paceline.worker.plane import Window
+from paceline.worker.replica_state import left_behind
 from paceline.worker.round_vote import ballot_bytes
 
 MOMENTUM = maker("SGD", lr=0.05, momentum=0.9, weight_decay=0.01)
@@ -225,6 +227,24 @@ def test_a_rank_that_the_checkpoint_did_not_have_begins_where_fragments_met() ->
     )  # fmt: skip
     assert begun == [True]
     assert alike(ranks)
+
+
+@pytest.mark.parametrize(
+    ("word", "world", "lost"),
+    [
+        ("diloco:4:0.7:0.9:2", 2, ""), ("diloco:8:0.7:0.9:2", 3, ""), ("diloco:4:0.7:0.9:2", 1, "rank 1"),
+        ("diloco:4:0.7:0.9:4", 2, "rank 0, 1"), ("diloco:4", 2, "rank 0, 1"), ("sync", 2, "rank 0, 1"),
+    ],
+)  # fmt: skip
+def test_what_replicas_had_trained_is_not_left_behind_in_silence(
+    word: str, world: int, lost: str
+) -> None:
+    one = {"values": {"0.weight": torch.zeros(2)}, "weights": [0.0, 3.0], "turn": 1}
+    met = {"values": {}, "weights": [0.0, 0.0], "turn": 0}
+    said = left_behind({0: one, 1: one}, parse_strategy(word), world_size=world)
+    assert bool(said) == bool(lost)
+    assert lost in said
+    assert left_behind({0: met, 1: met, 2: {}}, parse_strategy(word), world_size=world) == ""
 
 
 def test_parameters_of_any_layout_and_type_meet_in_fragments() -> None:

@@ -7,12 +7,13 @@ moved elsewhere would else be lost. Knows no windows and no pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from paceline.strategies import Strategy, fragments_of
 from paceline.worker.averaging import OUTER_MOMENTUM, Average
 from paceline.worker.joining import Broadcasts, broadcast, share_optimizer
 from paceline.worker.optimizer_state import held_by
@@ -40,7 +41,7 @@ def begin_alike(training: Training, group: Broadcasts, *, rank: int, fragments: 
     if not training.version:
         share_optimizer(group, training, root=rank == 0)
     kept = training.replica
-    fits = bool(kept) and len(kept["weights"]) == fragments
+    fits = _fits(kept, fragments)
     said = torch.zeros(2, dtype=torch.float64, device=group.device)
     said[0], said[1] = bool(outer), kept["turn"] if fits else 0
     group.broadcast(said)
@@ -70,6 +71,28 @@ def own_state(training: Training, average: Average, now: Round) -> dict[str, Any
         values = {} if now.whole else dict(zip(names, average.replica(), strict=True))
         own["replica"] = {"values": values, "weights": now.weights, "turn": now.turn}
     return own
+
+
+def left_behind(
+    kept: Mapping[int, Mapping[str, Any]], strategy: Strategy, *, world_size: int
+) -> str:
+    """What to say where what ranks had ``kept`` of replicas is not gone on with; "" if all of it is."""
+    fragments = fragments_of(strategy)
+    lost = [
+        rank
+        for rank, own in kept.items()
+        if own.get("values") and not (rank < world_size and _fits(own, fragments))
+    ]
+    if not lost:
+        return ""
+    return (
+        f"what rank {', '.join(map(str, lost))} had trained since fragments met is not gone on with: it was "
+        "saved in other fragments, or by more workers. Parameters begin where exchanges had left them."
+    )
+
+
+def _fits(kept: Mapping[str, Any], fragments: int) -> bool:
+    return bool(kept) and len(kept["weights"]) == fragments
 
 
 def _taken_momentum(training: Training) -> list[torch.Tensor]:

@@ -24,6 +24,7 @@ from paceline.worker.loop import Loop
 from paceline.worker.options import Options
 from paceline.worker.parts import Parts
 from paceline.worker.plane import Position
+from paceline.worker.replica_state import left_behind
 from paceline.worker.snapshot import Checkpoint, check_fit, put_groups, put_into, read
 from paceline.worker.streams import LoaderGenerators
 
@@ -134,3 +135,6 @@ def _say(checkpoint: Checkpoint, parts: Parts) -> None:
     kept = checkpoint.compressed(launch.rank, launch.world_size)["residuals"]
     if kept and not parts.plane.own_state().get("residuals"):
         parts.journal.note("notice", dropped(parts.options.compress, launch.world_size))
+    replicas = {rank: checkpoint.replica(rank) for rank in checkpoint.ranks}
+    if said := left_behind(replicas, parts.options.strategy, world_size=launch.world_size):
+        parts.journal.note("notice", said)
