@@ -33,6 +33,8 @@ class Gathers:
         tags."""
         pending, invited = self._pending, self._invited
         done = [tag for tag, got in pending.items() if got.keys() >= expected & invited[tag]]
+        for tag in done:
+            del invited[tag]
         return [(tag, _gathered(pending.pop(tag))) for tag in done]
 
 
