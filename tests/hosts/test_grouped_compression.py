@@ -28,6 +28,7 @@ def gloo() -> None:
     torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
+@pytest.mark.full
 def test_topk_of_everything_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     dense = train(batches(12), monkeypatch, **TWO_GROUPS)
     monkeypatch.setattr("paceline.gradients.codecs.choosing.is_whole", lambda *_: False)
