@@ -319,6 +319,9 @@ def test_members_of_one_process_meet_through_the_server(places: Places) -> None:
     everyone = run(launches(places, 4), "hybrid:ssp:0", 2, total=27, window=2, collectives=False)
     expected = sync_loop(4, 2, 27)
     assert all(distance(seen.parameters, expected) <= 1e-10 for seen in everyone)
+
+
+def test_and_hold_up_nobody_when_one_breaks_off(places: Places) -> None:
     everyone = run(launches(places, 4), "hybrid:async", 2, total=24, collectives=False, leaves=(1,))
     assert batches_of(everyone) == sorted(set(batches_of(everyone)))
     ends = [seen.parameters["first.weight"] for seen in everyone]
