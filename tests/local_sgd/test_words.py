@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from paceline.errors import UsageError
+from paceline.policy.pairings import strategy_for_norms
 from paceline.strategies import DiLoCo, Local, drifts, parse_strategy, windows_apart
-from paceline.worker.norm_modes import strategy_for_norms
 from paceline.worker.round_vote import Vote, ballot, tally
 from paceline.worker.saving import refuse_never
 from paceline.worker.topology import topology

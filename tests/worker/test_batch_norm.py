@@ -12,10 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import paceline
 from paceline.errors import UsageError
+from paceline.policy.pairings import strategy_for_norms
 from paceline.strategies import Sync, parse_strategy
 from paceline.worker.batch_norm import norms_of, put_into_mode, refuse_norms, unseen
 from paceline.worker.loop import Loop
-from paceline.worker.norm_modes import accumulation_notice, norm_mode, strategy_for_norms
+from paceline.worker.norm_modes import accumulation_notice, norm_mode
 from worker.fakes import ScriptedPlane, parts_around
 
 

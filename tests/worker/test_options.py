@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paceline.errors import UsageError
-from paceline.strategies import SSP, Async, Backup, Sync
+from paceline.strategies import SSP, Async, Sync
 from paceline.worker.options import Options, Runtime, check_pairings, known_trouble, options_from
 
 DEFAULTS: dict[str, Any] = {
@@ -71,12 +71,13 @@ def test_an_unknown_override_is_refused() -> None:
 
 
 def test_pairings_that_cannot_work_are_refused() -> None:
+    spared, pushed = options(strategy="backup:4"), options(strategy="async")
     with pytest.raises(UsageError, match=r"backup:4 and 4 workers.*backup:3"):
-        check_pairings(Backup(spares=4), world_size=4, optimizer_name="SGD")
+        check_pairings(spared, world_size=4, optimizer_name="SGD")
     with pytest.raises(UsageError, match="async and Rprop"):
-        check_pairings(Async(), world_size=2, optimizer_name="Rprop")
-    check_pairings(Sync(), world_size=2, optimizer_name="Rprop")
-    check_pairings(Backup(spares=4), world_size=1, optimizer_name="SGD")
+        check_pairings(pushed, world_size=2, optimizer_name="Rprop")
+    check_pairings(options(), world_size=2, optimizer_name="Rprop")
+    check_pairings(spared, world_size=1, optimizer_name="SGD")
 
 
 def test_momentum_under_async_is_said_once_in_words() -> None:

@@ -15,10 +15,12 @@ from typing import Any
 from paceline.compression import parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.launch.hosts import Hosts, checked_hosts
+from paceline.policy.pairings import Pairing, refuse_pairing
 from paceline.recipes import parse_recipe
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.left_out import left_out
-from paceline.strategies import Backup, parse_strategy
+from paceline.simulate.network import Network, over_network
+from paceline.strategies import parse_strategy
 
 MAX_WORKERS = 1024
 MAX_SEED = 2**32 - 1
@@ -101,13 +103,8 @@ def checked(request: RunRequest) -> RunRequest:
     parse_compression(request.overrides.get("compress"))
     if request.strategy is None:
         return request
-    strategy = parse_strategy(request.strategy)
-    if isinstance(strategy, Backup) and 1 < request.world_size <= strategy.spares:
-        raise UsageError(
-            f"{strategy} and {request.world_size} workers cannot work together: an update needs at "
-            f"least one push. Use at most backup:{request.world_size - 1}."
-        )
-    return replace(request, strategy=str(strategy))
+    refuse_pairing(_pairing(request))
+    return replace(request, strategy=str(parse_strategy(request.strategy)))
 
 
 def left_out_of(request: RunRequest) -> str:
@@ -153,6 +150,42 @@ def _create_asked(path: Path) -> Path:
     if any(path.iterdir()):
         raise bad_value("out", str(path), "a new or empty directory", "A run is never overwritten.")
     return path.resolve()
+
+
+def _pairing(request: RunRequest) -> Pairing:
+    """What the command line says together. Whatever it leaves to the script is not there."""
+    said = request.overrides
+    network = _network(request)
+    strategy = parse_strategy(request.strategy or "sync")
+    apart = network is not None or request.world_size > request.workers
+    return Pairing(
+        strategy=over_network(strategy) if apart else strategy,
+        workers=request.world_size,
+        compress=parse_compression(said.get("compress")),
+        reduce_dtype=said.get("reduce_dtype"),
+        group_size=said.get("group_size"),
+        global_batch=said.get("global_batch"),
+        batch_norm=said.get("batch_norm"),
+        hosts=_host_names(request, network),
+        collectives=request.virtual is None,
+    )
+
+
+def _network(request: RunRequest) -> Network | None:
+    """Of the cluster whose timing the run is to have."""
+    cluster = request.emulate or request.virtual
+    return None if cluster is None else ClusterModel.load(cluster).network
+
+
+def _host_names(request: RunRequest, network: Network | None) -> list[str]:
+    """Which rank is where: a node of a ``network`` is a host, unless groups are so many workers each.
+    Without a key the launchers of several hosts are all of this machine."""
+    each = request.world_size
+    if request.hosts is not None and request.hosts.key is not None:
+        each = request.workers
+    elif network is not None and request.overrides.get("group_size") is None:
+        each = network.links.per_node
+    return [f"host {rank // each}" for rank in range(request.world_size)]
 
 
 def _check_hosts(request: RunRequest) -> None:

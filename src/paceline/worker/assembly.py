@@ -19,6 +19,7 @@ from paceline.errors import MismatchError, PacelineError, StoppedError
 from paceline.gradients.precision.plan import Precision, precision_for
 from paceline.launch.context import Launch
 from paceline.policy.grouping import check_rounds
+from paceline.policy.pairings import PlaneName, strategy_for_norms
 from paceline.recorder import Recorder
 from paceline.simulate.cluster import ClusterModel
 from paceline.simulate.network import Network, over_network
@@ -36,12 +37,11 @@ from paceline.worker.exits import failure_text
 from paceline.worker.guards import Guards
 from paceline.worker.journal import Journal
 from paceline.worker.manifest import gradient_shapes, trainable
-from paceline.worker.norm_modes import strategy_for_norms
 from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
-from paceline.worker.planes import PlaneName, open_plane, refuse
+from paceline.worker.planes import open_plane, refuse
 from paceline.worker.processor import ProcessorQueue
 from paceline.worker.replaying import compared_recorder, is_far
 from paceline.worker.scheduling import Schedules
@@ -67,8 +67,9 @@ def assemble(
     Raises UsageError / MismatchError before anything is shared, StoppedErrors when others fail.
     """
     check_pairings(
-        options.strategy, world_size=launch.world_size, optimizer_name=type(optimizer).__name__
-    )
+        options, world_size=launch.world_size, optimizer_name=type(optimizer).__name__,
+        collectives=not launch.virtual,
+    )  # fmt: skip
     if options.runtime.key is not None:
         launch = replace(launch, key=Path(options.runtime.key).absolute())
     cluster = None if launch.emulate is None else ClusterModel.load(launch.emulate)

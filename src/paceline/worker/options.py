@@ -1,7 +1,7 @@
 """What the user asked for, checked once and frozen. Knows no process group, plane or tensor.
 
-The Worker's keywords and the launcher's overrides become one :class:`Options`. What cannot work
-together is refused here, naming the two and why.
+The Worker's keywords and the launcher's overrides become one :class:`Options`. What of them cannot work
+together is decided in :mod:`paceline.policy.pairings`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import Any
 from paceline.compression import Compression, parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.gradients.precision.choice import AUTO, Choice, choice_from
+from paceline.policy.pairings import Pairing, refuse_pairing
 from paceline.recipes import PLAIN_RECIPE, Recipe, parse_recipe
-from paceline.strategies import SSP, Backup, Hybrid, Strategy, is_joint, outer_of, parse_strategy
+from paceline.strategies import SSP, Strategy, is_joint, outer_of, parse_strategy
 from paceline.worker.norm_modes import NormMode, norm_mode
 
 DEFAULT_EVICT_AFTER_S = 10.0
-
-# Optimizers that compare a gradient with the one before, which per-push updates take from another worker.
-_NEEDS_JOINT_UPDATES = ("Rprop",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,24 +117,26 @@ def options_from(keywords: Mapping[str, Any], overrides: Mapping[str, Any]) -> O
         health=_health(chosen["health"]),
         recipe=parse_recipe(chosen["recipe"]),
         compress=parse_compression(chosen["compress"]),
-        group_size=_group_size(chosen.get("group_size"), parse_strategy(chosen["strategy"])),
+        group_size=_group_size(chosen.get("group_size")),
     )
 
 
-def check_pairings(strategy: Strategy, *, world_size: int, optimizer_name: str) -> None:
-    """Refuse what cannot work together, naming the two and why (UsageError)."""
-    if world_size == 1:
-        return
-    if isinstance(strategy, Backup) and strategy.spares >= world_size:
-        raise UsageError(
-            f"{strategy} and {world_size} workers cannot work together: an update needs at least "
-            f"one push. Use at most backup:{world_size - 1}."
+def check_pairings(
+    options: Options, *, world_size: int, optimizer_name: str, collectives: bool = True
+) -> None:
+    """Refuse what cannot work together whatever the model is, naming the two and why (UsageError)."""
+    refuse_pairing(
+        Pairing(
+            strategy=options.strategy,
+            workers=world_size,
+            compress=options.compress,
+            reduce_dtype=options.types.reduce_dtype,
+            group_size=options.group_size,
+            global_batch=options.global_batch,
+            optimizer=optimizer_name,
+            collectives=collectives,
         )
-    if not is_joint(strategy) and optimizer_name in _NEEDS_JOINT_UPDATES:
-        raise UsageError(
-            f"{strategy} and {optimizer_name} cannot work together: {optimizer_name} compares a "
-            "gradient's sign with the one before, which would be another worker's. Use 'sync'."
-        )
+    )
 
 
 def known_trouble(
@@ -204,15 +204,10 @@ def _health(value: Any) -> int:
     return int(value)
 
 
-def _group_size(value: Any, strategy: Strategy) -> int | None:
+def _group_size(value: Any) -> int | None:
     if value is None:
         return None
     _check_whole("group_size", value)
-    if not isinstance(strategy, Hybrid):
-        raise UsageError(
-            f"group_size={value} and {strategy} cannot work together: only hybrid:async and hybrid:ssp:3 "
-            "have groups. Leave group_size out."
-        )
     return int(value)
 
 

@@ -47,14 +47,9 @@ def speaker_of(session: Session) -> int:
 
 
 def refuse_pull(plane: str, training: Training) -> None:
-    """Raises UsageError if parameters were to come as differences, and cannot on ``plane``."""
+    """Raises UsageError if parameters of these types were to come as differences, and cannot."""
     if training.compress is None or training.compress.pull is None:
         return
-    if plane == "allreduce":
-        raise UsageError(
-            f"compress={str(training.compress)!r} and {training.strategy} by all-reduce cannot work together: "
-            "there is no server from which parameters could come. Leave pull out, or use 'sync:server'."
-        )
     narrow = [one.name for one in training.trainables if one.parameter.element_size() == 2]
     if narrow and plane != "local":
         raise UsageError(

@@ -10,8 +10,8 @@ import sys
 import torch
 
 from paceline.errors import UsageError
-from paceline.strategies import Hybrid, Strategy, Sync, drifts
-from paceline.worker.planes import PlaneName
+from paceline.policy.pairings import PlaneName, plane_of
+from paceline.strategies import Strategy, Sync
 
 
 def topology(
@@ -27,23 +27,21 @@ def topology(
 
     Raises UsageError where the operating system lacks what the plane needs.
     """
-    if world_size == 1:
-        return "local"
+    name = plane_of(strategy, world_size, collectives=collectives)
+    if name == "local":
+        return name
     if platform == "win32":
         raise UsageError(
             "Several workers need Linux or macOS; on Windows use WSL 2, or one worker."
         )
-    if drifts(strategy):
-        return "replicas"
     shares_memory = platform == "linux"
-    if not isinstance(strategy, Sync) or strategy.topology == "server":
-        if not shares_memory:
-            raise UsageError(
-                f"strategy={str(strategy)!r} needs Linux (memfd). Use 'sync:allreduce'."
-            )
-        return "hybrid" if isinstance(strategy, Hybrid) else "server"
-    if not collectives:
-        return "server"
-    if strategy.topology == "auto" and device.type == "cpu" and shares_memory:
-        return "server"
-    return "allreduce"
+    if name in ("server", "hybrid") and not shares_memory and not _is_joined_anyway(strategy):
+        raise UsageError(f"strategy={str(strategy)!r} needs Linux (memfd). Use 'sync:allreduce'.")
+    if name is None:
+        return "server" if device.type == "cpu" and shares_memory else "allreduce"
+    return name
+
+
+def _is_joined_anyway(strategy: Strategy) -> bool:
+    """Whether the server only stands in for all-reduce, as where workers share a process."""
+    return isinstance(strategy, Sync) and strategy.topology != "server"
