@@ -92,6 +92,11 @@ class Run:
         return next((rank.metrics for rank in self.ranks if rank.metrics), ())
 
     @property
+    def absent_ranks(self) -> list[int]:
+        """Those that took part, and of which nothing is here."""
+        return sorted(set(range(self.setup.world_size)) - {rank.rank for rank in self.ranks})
+
+    @property
     def health(self) -> Sequence[trace.Health]:
         """Each parameter's gradient when it was looked at last, on the lowest rank that looked."""
         looks = next((rank.health for rank in self.ranks if rank.health), ())

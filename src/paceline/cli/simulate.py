@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paceline.simulate.scenes import Scene
     from paceline.simulate.table import Result
     from paceline.simulate.windows import Windows
+    from paceline.strategies import Strategy
 
 EPILOG = """
 \b
@@ -20,6 +23,11 @@ Examples:
   paceline simulate cluster.toml --strategies sync,ssp:3,async --timeline 12 --html lanes.html
   paceline simulate --workers 8,16,32,64 --step 0.1 --jitter 0.2 --html sweep.html
   paceline simulate --from runs/20260101-120000-train --strategies sync,backup:1,ssp:3,async
+  paceline simulate cluster.toml --strategies sync,local:8,diloco:50    (a slow network)
+
+\b
+Compressed gradients are lines of the file's [network], for nobody knows the model here:
+  push_bytes = 2e6    gathered = true    coding_s = 0.07    (docs/compression.md)
 
 \b
 Exit codes:
@@ -53,6 +61,7 @@ Exit codes:
 @click.option("--accumulate", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--timeline", type=click.IntRange(1), help="Show the first steps as lanes.")
+@click.option("--compress", hidden=True)
 @click.option("--html", type=Path, metavar="FILE", help="Write table, lanes and curves as a page.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
 def command(timeline: int | None, html: Path | None, as_json: bool, **options: Any) -> None:
@@ -62,6 +71,7 @@ def command(timeline: int | None, html: Path | None, as_json: bool, **options: A
     the policy that also decides real runs; nothing is started, and torch is not needed.
     """
     from paceline.errors import bad_value
+    from paceline.simulate.remarks import remarks
     from paceline.simulate.table import as_json as figures_as_json
     from paceline.simulate.table import render
 
@@ -71,7 +81,8 @@ def command(timeline: int | None, html: Path | None, as_json: bool, **options: A
     results = [result for result, _ in done]
     if not results:
         raise SystemExit(130)
-    click.echo(figures_as_json(results) if as_json else render(results))
+    show = figures_as_json if as_json else render
+    click.echo(show(results, remarks(results)))
     if timeline and not as_json:
         click.echo(_as_lanes(done, timeline))
     if html:
@@ -83,9 +94,8 @@ def command(timeline: int | None, html: Path | None, as_json: bool, **options: A
 def _simulated(options: dict[str, Any]) -> tuple[list[tuple[Result, Windows]], bool]:
     from paceline.simulate.predict import check_pairing, predict
     from paceline.simulate.table import Result
-    from paceline.strategies import parse_strategy
 
-    strategies = [parse_strategy(word) for word in options["strategies"].split(",")]
+    strategies = _strategies(options)
     scenes = _scenes(options)
     done: list[tuple[Result, Windows]] = []
     try:
@@ -100,6 +110,25 @@ def _simulated(options: dict[str, Any]) -> tuple[list[tuple[Result, Windows]], b
     finally:
         _tell("")
     return done, False
+
+
+def _strategies(options: dict[str, Any]) -> list[Strategy]:
+    from paceline.errors import UsageError, bad_value
+    from paceline.strategies import parse_strategy
+
+    words = options["strategies"].split(",")
+    if options["compress"] is not None or "compress" in options["strategies"]:
+        raise UsageError(
+            "A simulation knows no model to compress: say in the cluster file's [network] what a gradient "
+            "has in bytes then (push_bytes), whether all ranks gather it (gathered = true: topk, int8, "
+            "sign), and what coding takes (coding_s). docs/compression.md has an example."
+        )
+    if "=" in options["strategies"]:
+        raise bad_value(
+            "strategies", options["strategies"], "words with commas between, as in sync,ssp:3,local:8",
+            "--accumulate and --group-size are options of their own; nothing else changes the time.",
+        )  # fmt: skip
+    return [parse_strategy(word) for word in words]
 
 
 def _tell(text: str) -> None:
@@ -183,8 +212,9 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
         if options[name] is not None:
             raise UsageError(f"--{name} and --from cannot work together: a run has no such thing.")
     run = read_run(options["source"])
-    if run.missing:
-        click.echo(f"paceline: {run.missing}", err=True)
+    for missing in (run.missing, _absent(run.absent_ranks, run.setup.world_size)):
+        if missing:
+            click.echo(f"paceline: {missing}", err=True)
     if run.summary.get("request", {}).get("replay"):
         original = run.summary["request"]["replay"]
         raise UsageError(
@@ -206,6 +236,16 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
         )
         scenes.append(Scene(scenario=scenario))
     return scenes
+
+
+def _absent(ranks: Sequence[int], world_size: int) -> str:
+    if not ranks:
+        return ""
+    names = ", ".join(map(str, ranks))
+    return (
+        f"the traces of {len(ranks)} of {world_size} workers are missing (rank {names}; each host keeps its "
+        "own), and without --workers only the others are simulated. Copy all rank-*.jsonl into one directory."
+    )
 
 
 def _numbers(name: str, text: str | None) -> list[int]:

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 
 from paceline.report.svg import LINE_COLOURS, PHASE_COLOURS, Chart, chart
 from paceline.simulate.lanes import MAX_LANES, end_of_steps
+from paceline.simulate.remarks import remarks
 from paceline.simulate.table import COLUMNS, Result, body, head, label_of
 from paceline.simulate.windows import Windows
 
@@ -32,6 +33,7 @@ def render_simulation(title: str, results: Sequence[Result], shown: Lanes, *, st
         head=head(results),
         rows=body(results),
         meanings=COLUMNS,
+        remarks=remarks(results),
         charts=[*_sweeps(results), *_lanes(results, shown, steps)],
     )
 

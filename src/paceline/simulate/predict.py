@@ -73,6 +73,11 @@ class Prediction:
     lags: tuple[int, ...]
 
     @property
+    def speed_up(self) -> float:
+        """Throughput over that of one worker alone that nothing is wrong with."""
+        return self.useful * self.workers
+
+    @property
     def mean_lag(self) -> float:
         """Mean version lag of what was applied."""
         total = sum(self.lags)

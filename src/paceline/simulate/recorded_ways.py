@@ -21,13 +21,14 @@ from paceline.trace import Step
 @dataclass(frozen=True, kw_only=True)
 class RecordedWays:
     """``push_s[i]``, ``pull_s[i]``: of worker i's windows; ``rounds_s``: all-reduces; all in the order
-    of ``times``."""
+    of ``times``. ``over_network``: the run was by collectives; ``alone``: it was of one worker."""
 
     times: RecordedTimes
     push_s: tuple[Floats, ...]
     pull_s: tuple[Floats, ...]
     rounds_s: Floats
     over_network: bool
+    alone: bool = False
     serving_s: float = 0.0
     shards: int = 1
 
@@ -56,7 +57,7 @@ class RecordedWays:
 
 def recorded_ways(run: Run, times: RecordedTimes) -> RecordedWays:
     """The exchanges of the ``run`` whose ``times`` these are."""
-    collective = run.setup.topology == "allreduce"
+    collective = run.setup.topology in ("allreduce", "replicas")
     push_s = _each(run, lambda step: 0.0 if collective else step.exchange_s)
     pull_s = _each(run, lambda step: 0.0 if collective else step.pull_s)
     return RecordedWays(
@@ -65,6 +66,7 @@ def recorded_ways(run: Run, times: RecordedTimes) -> RecordedWays:
         pull_s=pull_s,
         rounds_s=_rounds_s(run) if collective else np.zeros(1),
         over_network=collective,
+        alone=run.setup.world_size == 1,
     )
 
 
@@ -73,9 +75,10 @@ def _each(run: Run, what: Callable[[Step], float]) -> tuple[Floats, ...]:
 
 
 def _rounds_s(run: Run) -> Floats:
-    """What each all-reduce took whoever came last."""
+    """What each all-reduce took whoever came last; replicas do without after most windows."""
     seen: dict[int, float] = {}
     for rank in run.ranks:
         for step in counted(rank):
             seen[step.clock] = min(seen.get(step.clock, step.exchange_s), step.exchange_s)
-    return np.array([seen[clock] for clock in sorted(seen)])
+    met = [seen[clock] for clock in sorted(seen) if seen[clock] > 0]
+    return np.array(met or [0.0])

@@ -11,17 +11,18 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from paceline.compare.units import count, duration, share
+from paceline.compare.units import count, duration, ratio, share
 from paceline.simulate.predict import Prediction
 from paceline.simulate.scenes import Scene
 from paceline.terminal import as_text
 
-WIDTH = 110
+WIDTH = 120
 SCHEMA = 1
 
 COLUMNS = {
     "time": "until all windows asked for were decided",
     "windows/s": "of all workers together, applied",
+    "speed-up": "throughput over that of one worker alone that nothing is wrong with",
     "busy": "share of the workers' time spent on what was applied; a late worker's extra time counts",
     "useful": "the same, each window counted as one of a worker that nothing is wrong with",
     "efficiency": "throughput over that of the same workers if nobody ever waited",
@@ -39,14 +40,14 @@ class Result:
     prediction: Prediction
 
 
-def render(results: Sequence[Result]) -> str:
-    """The table."""
+def render(results: Sequence[Result], remarks: Sequence[str] = ()) -> str:
+    """The table, and beneath it what has to be said of it."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in head(results):
         table.add_column(name, justify="left" if name in ("late", "strategy") else "right")
     for cells in body(results):
         table.add_row(*cells)
-    return as_text(table, width=WIDTH)
+    return "\n\n".join([as_text(table, width=WIDTH), *remarks])
 
 
 def head(results: Sequence[Result]) -> list[str]:
@@ -60,10 +61,10 @@ def body(results: Sequence[Result]) -> list[list[str]]:
     return [[*_scene_cells(one, telling), *_cells(one.prediction)] for one in results]
 
 
-def as_json(results: Sequence[Result]) -> str:
-    """All figures, in SI units."""
+def as_json(results: Sequence[Result], remarks: Sequence[str] = ()) -> str:
+    """All figures, in SI units, and what has to be said of them."""
     rows = [_plain(one) for one in results]
-    return json.dumps({"schema": SCHEMA, "predictions": rows}, indent=1)
+    return json.dumps({"schema": SCHEMA, "predictions": rows, "remarks": remarks}, indent=1)
 
 
 def label_of(result: Result, results: Sequence[Result]) -> str:
@@ -100,6 +101,7 @@ def _cells(prediction: Prediction) -> list[str]:
     return [
         duration(prediction.time_s),
         count(prediction.windows_per_s),
+        ratio(prediction.speed_up),
         share(prediction.busy),
         share(prediction.useful),
         share(prediction.efficiency),
@@ -118,6 +120,7 @@ def _plain(result: Result) -> dict[str, Any]:
         "shards": scene.shards,
         "time_s": prediction.time_s,
         "windows_per_s": prediction.windows_per_s,
+        "speed_up": prediction.speed_up,
         "busy": prediction.busy,
         "useful": prediction.useful,
         "efficiency": prediction.efficiency,
