@@ -35,6 +35,7 @@ OnDeath = Literal["stop", "continue"]
 DEFAULT_STALENESS_CLOCKS = 3
 DEFAULT_OUTER_LR = 0.7
 DEFAULT_OUTER_MOMENTUM = 0.9
+_WITH_A_NUMBER = {"backup": "backup:1", "local": "local:8", "diloco": "diloco:50"}
 _OF_DILOCO = ("windows", "outer_lr", "outer_momentum", "fragments")
 
 
@@ -74,7 +75,9 @@ class Backup:
 
     def __post_init__(self) -> None:
         if not float(self.spares).is_integer() or self.spares < 1:
-            raise bad_value("backup", self.spares, "a whole number >= 1", "Plain 'sync' has none.")
+            raise bad_value(
+                "backup", _plain(self.spares), "a whole number >= 1", "Plain 'sync' has none."
+            )
 
     def __str__(self) -> str:
         return f"backup:{int(self.spares)}"
@@ -95,7 +98,7 @@ class SSP:
         _check("push_scale", self.push_scale, ("mean", "sum"))
         whole = self.staleness == inf or float(self.staleness).is_integer()
         if not whole or self.staleness < 0:
-            raise bad_value("ssp", self.staleness, "a whole number of clocks >= 0, or inf")
+            raise bad_value("ssp", _plain(self.staleness), "a whole number of clocks >= 0, or inf")
         if self.staleness == 0 and self.push_scale == "sum":
             raise UsageError(
                 "ssp:0 and push_scale='sum' cannot work together: ssp:0 is sync, one update per "
@@ -202,17 +205,22 @@ def parse_strategy(text: str | Strategy) -> Strategy:
     raise bad_value(
         "strategy",
         text,
-        "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf, async, hybrid:async, local:8 or "
-        "diloco:50",
+        "sync, sync:allreduce, sync:server, backup:1, ssp:3, ssp:inf, async, hybrid:async, local:8, "
+        "local:inf or diloco:50",
         _nearest(word, rest),
     )
 
 
 def _nearest(word: str, rest: list[str]) -> str:
     """What may have been meant, in a question; "" if nothing is near."""
+    if word in _WITH_A_NUMBER and not any(rest):
+        return f"Add the number: {_WITH_A_NUMBER[word]!r}."
     names = ("sync", "backup", "ssp", "async", "hybrid", "local", "diloco")
     near = get_close_matches(word, names, n=1)
-    return f"Did you mean {':'.join([near[0], *rest])!r}?" if near and near[0] != word else ""
+    if not near or near[0] == word:
+        return ""
+    meant = ":".join([near[0], *rest]) if rest else _WITH_A_NUMBER.get(near[0], near[0])
+    return f"Did you mean {meant!r}?"
 
 
 def outer_of(strategy: Strategy) -> Sync | Backup | SSP | Local | DiLoCo:
@@ -256,13 +264,20 @@ def drifts(strategy: Strategy) -> bool:
 
 def _check_windows(word: str, windows: float) -> None:
     if windows != inf and (not float(windows).is_integer() or windows < 1):
-        raise bad_value(word, windows, "a whole number of windows >= 1", f"As in '{word}:8'.")
+        raise bad_value(
+            word,
+            _plain(windows),
+            "a whole number of windows >= 1",
+            f"As in {_WITH_A_NUMBER[word]!r}.",
+        )
 
 
 def _check_fragments(windows: float, fragments: float) -> None:
     """One an exchange, and all exchanges equally far apart."""
     if not float(fragments).is_integer() or fragments < 1:
-        raise bad_value("diloco's fragments", fragments, "a whole number >= 1", "1: all at once.")
+        raise bad_value(
+            "diloco's fragments", _plain(fragments), "a whole number >= 1", "1: all at once."
+        )
     if windows % fragments:
         near = max(fragments, fragments * round(windows / fragments))
         raise bad_value(
@@ -273,6 +288,11 @@ def _check_fragments(windows: float, fragments: float) -> None:
 
 def _whole(windows: float) -> str:
     return "inf" if windows == inf else str(int(windows))
+
+
+def _plain(number: float) -> float:
+    """As it was typed: 0, not 0.0."""
+    return int(number) if float(number).is_integer() else number
 
 
 def _outer(text: str, rest: str) -> SSP:
@@ -292,7 +312,9 @@ def _number(text: str, part: str) -> float:
     try:
         return float(part)
     except ValueError:
-        raise bad_value("strategy", text, "a number after the colon, as in 'ssp:3'") from None
+        word = text.strip().lower().removeprefix("hybrid:").partition(":")[0]
+        example = _WITH_A_NUMBER.get(word, "ssp:3")
+        raise bad_value("strategy", text, f"a number, not {part!r}, as in {example!r}") from None
 
 
 def _check(field: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -58,8 +58,8 @@ def test_half_of_it_is_refused_with_the_other_half(changes: dict[str, Any], word
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"node_rank": 2}, "node_rank=2: expected a whole number from 0 to 1"),
-        ({"master_port": 65535}, "master_port=65535"),
+        ({"node_rank": 2}, "--node-rank=2: expected a whole number from 0 to 1"),
+        ({"master_port": 65535}, "--master-port=65535"),
         ({"master_addr": "192.0.2.1"}, "can be reached from other machines, and no key was given"),
         ({"key": Path("/no/such/key")}, "No such file"),
     ],

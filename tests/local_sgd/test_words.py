@@ -41,8 +41,12 @@ def test_defaults_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("local", "local:8"),
-        ("local:0", "whole number of windows >= 1"),
+        ("local", "local:inf or diloco:50. Add the number: 'local:8'"),
+        ("diloco", "Add the number: 'diloco:50'"),
+        ("locl", "Did you mean 'local:8'"),
+        ("local:0", "local=0: expected a whole number of windows >= 1"),
+        ("local:-1", "local=-1: expected"),
+        ("diloco:50:x", "a number, not 'x', as in 'diloco:50'"),
         ("local:1.5", "whole number of windows >= 1"),
         ("local:nan", "whole number"),
         ("local:-inf", "whole number"),

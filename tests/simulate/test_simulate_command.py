@@ -114,6 +114,9 @@ def test_recorded_step_times_are_drawn_again(tmp_path):
         (["--workers", "8", "--step", "1", "--late", "1x1", "--pattern", "often"], "'every:'"),
         (["--workers", "8", "--step", "1", "--shards", "2"], "[network]"),
         (["--workers", "8", "--step", "1", "--strategies", "fast"], "strategy='fast'"),
+        (["--workers", "8", "--step", "1", "--compress", "topk:0.01"], "coding_s"),
+        (["--workers", "8", "--step", "1", "--strategies", "sync compress=int8"], "push_bytes"),
+        (["--workers", "8", "--step", "1", "--strategies", "sync accumulate=2"], "--accumulate"),
         (["x.toml", "--step", "1"], "cannot work together"),
         (["x.toml", "--from", "y"], "cannot work together"),
     ],
@@ -170,3 +173,22 @@ def test_a_replays_times_are_refused(tmp_path):
     write_run(tmp_path / "again", {0: [setup(), *(step() for _ in range(9))]}, summary=summary)
     with pytest.raises(UsageError, match=r"is a replay.*--from runs/first"):
         said("--from", str(tmp_path / "again"))
+
+
+def test_workers_whose_traces_are_elsewhere_are_missed(tmp_path):
+    ranks = {0: [setup(world_size=2), *(step() for _ in range(9))]}
+    run = write_run(tmp_path / "half", ranks, summary={})
+    result = CliRunner().invoke(command, ["--from", str(run), "--steps", "9"])
+    assert "the traces of 1 of 2 workers are missing (rank 1" in result.output
+
+
+def test_replicas_tell_of_the_exchanges_that_they_made(tmp_path):
+    own = step(sent_bytes=0, exchange_s=1e-4)
+    rounds = [own, own, step(exchange_s=0.5), own, step(exchange_s=0.7)]
+    head = setup(world_size=2, topology="replicas", strategy="local:2")
+    run = read_run(
+        write_run(tmp_path / "run", dict.fromkeys(range(2), [head, *rounds]), summary={})
+    )
+    ways = recorded_ways(run, recorded_times(run))
+    assert ways.over_network
+    assert sorted(ways.rounds_s) == [0.5] or sorted(ways.rounds_s) == [0.5, 0.7]

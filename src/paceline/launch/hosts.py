@@ -48,11 +48,11 @@ class Hosts:
 def checked_hosts(hosts: Hosts) -> Hosts:
     """``hosts``, if they make sense and the key may be used. Raises UsageError."""
     if not 1 <= hosts.count <= MOST_HOSTS:
-        raise bad_value("nnodes", hosts.count, f"a whole number from 1 to {MOST_HOSTS}")
+        raise bad_value("--nnodes", hosts.count, f"a whole number from 1 to {MOST_HOSTS}")
     if not 0 <= hosts.number < hosts.count:
-        raise bad_value("node_rank", hosts.number, f"a whole number from 0 to {hosts.count - 1}")
+        raise bad_value("--node-rank", hosts.number, f"a whole number from 0 to {hosts.count - 1}")
     if not 0 < hosts.server.port < 2**16 - 1:
-        raise bad_value("master_port", hosts.server.port, "a whole number from 1 to 65534")
+        raise bad_value("--master-port", hosts.server.port, "a whole number from 1 to 65534")
     key_for(hosts.server.host, hosts.key, addresses_of)
     return hosts
 

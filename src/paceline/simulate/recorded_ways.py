@@ -79,6 +79,6 @@ def _rounds_s(run: Run) -> Floats:
     seen: dict[int, float] = {}
     for rank in run.ranks:
         for step in counted(rank):
-            seen[step.clock] = min(seen.get(step.clock, step.exchange_s), step.exchange_s)
-    met = [seen[clock] for clock in sorted(seen) if seen[clock] > 0]
-    return np.array(met or [0.0])
+            if step.sent_bytes:
+                seen[step.clock] = min(seen.get(step.clock, step.exchange_s), step.exchange_s)
+    return np.array([seen[clock] for clock in sorted(seen)] or [0.0])
