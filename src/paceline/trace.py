@@ -5,8 +5,9 @@ A run's directory holds ``run.json`` (the launcher's summary), ``rank-0.jsonl``,
 in the coordinator's serial order: that order, never a timestamp, says what came first).
 
 The first line of every file is a ``header`` that carries the format's version and the column names
-of each record type, so that a reader needs no other document. A torn last line is ignored. All
-times are seconds on the machine's monotonic clock (comparable between processes of one host).
+of each record type, so that a reader needs no other document. A torn last line is ignored. A column
+that was added later stands last and has a default, so that older files are read too. All times are
+seconds on the machine's monotonic clock (comparable between processes of one host).
 
 This module encodes and decodes; it opens no file and reads no clock.
 """
@@ -70,6 +71,7 @@ class Step:
     arrival until its update could begin (server plane, replicas), 0 under all-reduce; ``exchange_s``:
     the rest of ``step``: moving, reducing, applying. ``sent_bytes``, ``received_bytes``: payload this
     worker moved. ``batches``: how many micro-batches, ``weight``: their samples. ``lag``: version lag.
+    ``coding_s``: encoding and decoding what travels (``compress``), part of ``pull_s`` and ``exchange_s``.
     """
 
     time_s: float
@@ -90,6 +92,7 @@ class Step:
     norm: float | None
     applied: bool
     lag: int
+    coding_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -324,9 +327,11 @@ def decode(line: bytes) -> Record:
     tag, *values = msgspec.json.decode(line)
     if tag not in _TYPES:
         raise msgspec.ValidationError(f"unknown record type {tag!r}")
-    record: Record = msgspec.convert(
-        dict(zip(_COLUMNS[tag], values, strict=True)), _TYPES[tag], strict=False
-    )
+    columns = _COLUMNS[tag]
+    if len(values) > len(columns):
+        raise msgspec.ValidationError(f"{tag!r} has {len(columns)} columns, not {len(values)}")
+    known = dict(zip(columns, values, strict=False))
+    record: Record = msgspec.convert(known, _TYPES[tag], strict=False)
     return record
 
 

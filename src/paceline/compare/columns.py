@@ -49,12 +49,13 @@ def result_columns(rows: Sequence[Row], target: Target | None) -> list[Column]:
     ]
 
 
-def cause_columns() -> list[Column]:
+def cause_columns(rows: Sequence[Row]) -> list[Column]:
     """Why it is so: where the time went, how stale, how much was moved and lost."""
     return [
         _number("computing", "share of all workers' time", "compute_share", units.share),
         _number("waiting", "for other workers: share of time", "wait_share", units.share),
         _number("exchanging", "moving, reducing, applying: share", "exchange_share", units.share),
+        *_encoding(rows),
         Column(
             title="version lag: mean of each worker",
             meaning="updates by others between a worker's pull and its push, rank 0 first",
@@ -69,6 +70,13 @@ def cause_columns() -> list[Column]:
         _number("bytes/ sample", "payload sent and received", "bytes_per_sample", units.size),
         _number("lost pushes", "dropped, refused or empty", "lost_pushes", units.count),
     ]
+
+
+def _encoding(rows: Sequence[Row]) -> list[Column]:
+    """Where gradients were compressed."""
+    if not any(figures.coding_share for row in rows for figures in row.runs):
+        return []
+    return [_number("encoding", "and decoding gradients: share", "coding_share", units.share)]
 
 
 def _number(title: str, meaning: str, field: str, show: Callable[[float], str]) -> Column:

@@ -76,6 +76,7 @@ class Figures:
     accumulate: int = 1
     types: str = ""
     loss: LossShape | None = None
+    coding_share: float = 0.0
 
 
 def figures_of(run: Run, target: Target | None = None) -> Figures:

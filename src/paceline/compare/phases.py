@@ -1,4 +1,4 @@
-"""Where the time of each worker went: computing, waiting, exchanging, fetching data.
+"""Where the time of each worker went: computing, waiting, encoding, exchanging, fetching data.
 
 On the server plane the trace says how long a worker waited for others. Under a collective it cannot:
 every rank's call lasts until the last one has come. There the two are told apart without
@@ -6,7 +6,8 @@ synchronised clocks, as DeepSpeed and TraceLens do (FORMULAS, "Wait and transfer
 
     transfer_k = min_i d_ik        wait_ik = d_ik - transfer_k
 
-with d_ik the duration of step k's collective as worker i saw it: the last to come waits for nobody.
+with d_ik the duration of step k's collective as worker i saw it, less its own encoding: the last to come
+waits for nobody.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from paceline.runs import RankTrace, Run
 from paceline.trace import Step
 
-PHASES = ("compute", "wait", "exchange", "data", "other")
+PHASES = ("compute", "wait", "exchange", "data", "other", "coding")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +26,8 @@ class WindowTimes:
     """One window of one worker. Before ``start_s`` it waited ``gate_s``, then pulled; the rest follows.
 
     ``compute_s``: forward and backward, of which ``forward_s`` (all micro-batches' together).
-    ``wait_s``: for other workers, after its own work. ``exchange_s``: moving, reducing, applying.
-    ``end_s``: when its push was decided.
+    ``coding_s``: encoding and decoding gradients. ``wait_s``: for other workers, after its own work.
+    ``exchange_s``: moving, reducing, applying. ``end_s``: when its push was decided.
     """
 
     start_s: float
@@ -38,6 +39,7 @@ class WindowTimes:
     exchange_s: float
     end_s: float
     forward_s: float
+    coding_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +51,12 @@ class Phases:
     exchange: float
     data: float
     other: float
+    coding: float = 0.0
 
     @property
     def total(self) -> float:
         """All of it."""
-        return self.compute + self.wait + self.exchange + self.data + self.other
+        return self.compute + self.wait + self.exchange + self.data + self.other + self.coding
 
 
 def windows(run: Run) -> dict[int, list[WindowTimes]]:
@@ -68,6 +71,11 @@ def step_end_s(step: Step) -> float:
     return step.time_s + work_s + step.wait_s + step.exchange_s
 
 
+def coding_s(step: Step) -> float:
+    """How much of the ``exchange_s`` of this window was encoding and decoding."""
+    return min(step.coding_s, step.exchange_s)
+
+
 def phases_of(rank: RankTrace, own: Sequence[WindowTimes]) -> Phases:
     """Where the time of ``rank``'s passes went; ``own``: its windows.
 
@@ -76,9 +84,12 @@ def phases_of(rank: RankTrace, own: Sequence[WindowTimes]) -> Phases:
     compute = sum(window.compute_s for window in own)
     data = sum(window.data_s for window in own)
     exchange = sum(window.pull_s + window.exchange_s for window in own)
+    coding = sum(window.coding_s for window in own)
     wait = sum(window.gate_s + window.wait_s for window in own) + _tails_s(rank, own)
-    other = max(0.0, _span_s(rank, own) - (compute + data + exchange + wait))
-    return Phases(compute=compute, wait=wait, exchange=exchange, data=data, other=other)
+    other = max(0.0, _span_s(rank, own) - (compute + data + exchange + wait + coding))
+    return Phases(
+        compute=compute, wait=wait, exchange=exchange, data=data, other=other, coding=coding
+    )
 
 
 def shares(parts: Sequence[Phases]) -> dict[str, float]:
@@ -94,23 +105,25 @@ def _transfers(run: Run) -> Mapping[int, float]:
         return shortest
     for rank in run.ranks:
         for step in rank.steps:
-            seen = shortest.get(step.clock, step.exchange_s)
-            shortest[step.clock] = min(seen, step.exchange_s)
+            rest_s = step.exchange_s - coding_s(step)
+            shortest[step.clock] = min(shortest.get(step.clock, rest_s), rest_s)
     return shortest
 
 
 def _window(step: Step, transfers: Mapping[int, float]) -> WindowTimes:
-    transfer_s = transfers.get(step.clock, step.exchange_s)
+    rest_s = step.exchange_s - coding_s(step)
+    transfer_s = transfers.get(step.clock, rest_s)
     return WindowTimes(
         start_s=step.time_s,
         gate_s=step.gate_s,
         pull_s=step.pull_s,
         data_s=step.data_s,
         compute_s=step.forward_s + step.backward_s,
-        wait_s=step.wait_s + step.exchange_s - transfer_s,
+        wait_s=step.wait_s + rest_s - transfer_s,
         exchange_s=transfer_s,
         end_s=step_end_s(step),
         forward_s=step.forward_s,
+        coding_s=coding_s(step),
     )
 
 

@@ -18,7 +18,7 @@ GAP = 2
 
 def render(rows: Sequence[Row], target: Target | None = None, notes: Sequence[str] = ()) -> str:
     """The comparison: results, their causes, and what must not be overlooked, ``notes`` first."""
-    tables = [result_columns(rows, target), cause_columns()]
+    tables = [result_columns(rows, target), cause_columns(rows)]
     drawn = [_table(rows, group) for columns in tables for group in _fitting(rows, columns)]
     return "\n".join([as_text(*drawn), "", *notes, *_below(rows, target)]).strip("\n")
 

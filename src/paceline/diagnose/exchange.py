@@ -92,7 +92,9 @@ def _queueing(run: Run, found: Measured) -> Finding | None:
 
 
 def _bound(found: Measured, whose: str) -> Finding | None:
-    moved_s, work_s = float(found.transfer_s.mean()), float(found.own_s.max(axis=1).mean())
+    coding_s = float(found.coding_s.max(axis=1).mean())
+    moved_s = float(found.transfer_s.mean()) + coding_s
+    work_s = float((found.own_s - found.coding_s).max(axis=1).mean())
     part = moved_s / found.cycle_s
     if part < BOUND:
         return None
@@ -103,19 +105,25 @@ def _bound(found: Measured, whose: str) -> Finding | None:
     good = ceil(batch * GOOD_SHARE / (1 - GOOD_SHARE) * moved_s / max(work_s, 1e-9))
     slower = work_s * (found.workers - 1) < moved_s
     cause = "batch-too-small" if slower else whose
+    if coding_s > moved_s - coding_s:
+        cause = "encoding-bound"
     return Finding(
         cause=cause, cost=part, severity=severity_of(part),
         sentence=f"{_WORDS[cause]}: exchanging takes {share(part)} of the time.",
         evidence=(
-            f"a window's own work takes {duration(work_s)}, its exchange {duration(moved_s)}",
+            f"a window's own work takes {duration(work_s)}, its exchange {duration(moved_s)}"
+            + (f", of which encoding and decoding {duration(coding_s)}" if coding_s else ""),
             f"{found.workers} workers are faster than one from a global batch of "
             f"{even * found.workers} on (now {round(batch) * found.workers}), if a batch's time grows "
             "with its size",
         ),
         action=f"Larger batches, or --accumulate {max(2, ceil(good / max(batch, 1)))}: at "
         f"{good * found.workers} samples an update, computing takes {share(GOOD_SHARE)} of the time."
-        + (_WHICH_LINK if found.topology == "allreduce" else ""),
-        figures={"work_s": work_s, "exchange_s": moved_s, "break_even_batch": even * found.workers},
+        + (_WHICH_LINK if found.topology == "allreduce" and cause != "encoding-bound" else ""),
+        figures={
+            "work_s": work_s, "exchange_s": moved_s, "break_even_batch": even * found.workers,
+            "coding_s": coding_s,
+        },
     )  # fmt: skip
 
 
@@ -143,6 +151,7 @@ _WHICH_LINK = (
 )
 _WORDS = {
     "batch-too-small": "The batch is too small to pay: the group is slower than one worker",
+    "encoding-bound": "Encoding is the bottleneck, more than the link",
     "server-bound": "The server is the bottleneck",
     "communication-bound": "Communication is the bottleneck",
 }

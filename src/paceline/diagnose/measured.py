@@ -29,7 +29,7 @@ from math import inf, nan
 import numpy as np
 import numpy.typing as npt
 
-from paceline.compare.phases import step_end_s
+from paceline.compare.phases import coding_s, step_end_s
 from paceline.diagnose.queueing import without_queueing
 from paceline.diagnose.window import Window, rounds_of
 from paceline.runs import RankTrace, Run
@@ -40,9 +40,10 @@ Floats = npt.NDArray[np.float64]
 
 DATA, FORWARD, BACKWARD = "data loading", "forward", "backward"
 OPTIMIZER, SCRIPT, LINK = "optimizer", "own code between steps", "link"
+CODING = "encoding gradients"
 KNOWN = {DATA: "data_s", FORWARD: "forward_s", BACKWARD: "backward_s", SCRIPT: "between_s"}
 """In which field of its record a phase's wait for a processor is."""
-PHASES = (DATA, FORWARD, BACKWARD, OPTIMIZER, SCRIPT, LINK)
+PHASES = (DATA, FORWARD, BACKWARD, OPTIMIZER, SCRIPT, LINK, CODING)
 
 REPLICAS = "replicas"
 _COLLECTIVE = ("allreduce", REPLICAS)
@@ -60,6 +61,7 @@ class Measured:
     ``wait_s``: for others. ``transfer_s``: exchanging, which nobody in particular is to blame for.
     ``weight``: samples (or tokens); ``lag``: version lag.
     ``together``: row k is one and the same round of all workers; else merely everybody's k-th window.
+    ``hidden_s``: what an exchange lasts longer, at most, than is seen of it, as backward hides that; mean.
     """
 
     ranks: tuple[int, ...]
@@ -72,6 +74,7 @@ class Measured:
     transfer_s: Floats
     weight: Floats
     lag: Floats
+    hidden_s: float = 0.0
 
     @property
     def windows(self) -> int:
@@ -99,6 +102,11 @@ class Measured:
         return replace(self, queued_s=np.zeros_like(self.queued_s))
 
     @property
+    def coding_s(self) -> Floats:
+        """What encoding and decoding took of each worker's own work."""
+        return self.phases.get(CODING, np.zeros_like(self.wait_s))
+
+    @property
     def cycle_s(self) -> float:
         """The mean time from window to window."""
         return float(np.mean(self.own_s + self.wait_s + self.transfer_s))
@@ -123,6 +131,7 @@ def measured(run: Run) -> Measured:
         ranks=tuple(own), strategy=strategy, topology=topology, together=together, phases=phases,
         queued_s=np.zeros_like(wait_s), wait_s=wait_s, transfer_s=exchange_s,
         weight=_table(rows, "weight", own), lag=_table(rows, "lag", own),
+        hidden_s=_hidden_s(run) if topology == "allreduce" else 0.0,
     )  # fmt: skip
     if topology in _COLLECTIVE:
         found = _waits_apart(found)
@@ -130,6 +139,16 @@ def measured(run: Run) -> Measured:
         found = _without_waiting_inside(found, _table(rows, "ready_s", own))
     found = _queueing_apart(found, rows)
     return found if topology in _COLLECTIVE else _links_apart(found)
+
+
+def _hidden_s(run: Run) -> float:
+    """The first bucket is under way as soon as it is ready, unless all are to be encoded first."""
+    if any(step.coding_s for rank in run.ranks for step in rank.steps):
+        return 0.0
+    ahead = [
+        max(b.ready_s) - min(b.ready_s) for rank in run.ranks for b in rank.buckets if b.ready_s
+    ]
+    return float(np.median(ahead)) if ahead else 0.0
 
 
 def _waits_apart(found: Measured) -> Measured:
@@ -222,6 +241,7 @@ def _window(
     own = buckets.get(step.clock)
     opened_s = step.time_s - step.gate_s - step.pull_s
     ended_s = step_end_s(before)
+    after_s = _after_the_sum_s(step, own)
     new_pass = any(ended_s <= end_s <= step.time_s for end_s in pass_ends_s)
     return Window(
         clock=step.clock,
@@ -232,10 +252,11 @@ def _window(
             OPTIMIZER: _after_the_sum_s(before, buckets.get(before.clock)),
             SCRIPT: 0.0 if new_pass else max(0.0, opened_s - ended_s),
             LINK: 0.0,
+            CODING: coding_s(step),
         },
         ready_s=max(own.ready_s) if own is not None and own.ready_s else nan,
         wait_s=step.gate_s + step.wait_s,
-        exchange_s=step.pull_s + step.exchange_s - _after_the_sum_s(step, own),
+        exchange_s=step.pull_s + max(0.0, step.exchange_s - after_s - coding_s(step)),
         weight=step.weight,
         lag=step.lag,
         queued=queued.get(step.clock),

@@ -15,7 +15,16 @@ import numpy as np
 
 from paceline.diagnose.measured import Floats, Measured
 from paceline.simulate.recurrence import bounded, with_backups
-from paceline.strategies import SSP, Backup, Strategy, outer_of
+from paceline.strategies import (
+    SSP,
+    Backup,
+    DiLoCo,
+    Local,
+    Strategy,
+    fragments_of,
+    outer_of,
+    windows_apart,
+)
 
 SHORTEST_S = 1e-9
 
@@ -39,6 +48,17 @@ def pace_s(strategy: Strategy, own_s: Floats, transfer_s: Floats | float = 0.0) 
     staleness = strategy.staleness if isinstance(strategy, SSP) else 0
     total_s = float(bounded(window_s, staleness).decided_s.max())
     return total_s / windows
+
+
+def meeting_s(strategy: Local | DiLoCo, own_s: Floats, transfer_s: Floats | float) -> float:
+    """The same of replicas that go on alone between exchanges, each fragment of which moves its part."""
+    apart, parts = windows_apart(strategy), fragments_of(strategy)
+    if isinf(apart):
+        return float(own_s.mean(axis=0).max())
+    length, rounds = int(apart), max(1, round(len(own_s) / apart))
+    rows = np.resize(own_s, (rounds, length, own_s.shape[1]))  # in their order, round and round
+    moved_s = float(np.mean(transfer_s)) / parts
+    return pace_s(SSP(staleness=0), rows.sum(axis=1), moved_s) / apart
 
 
 def others_s(own_s: Floats, *, together: bool) -> Floats:

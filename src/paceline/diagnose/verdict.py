@@ -19,6 +19,7 @@ from paceline.diagnose.measured import Measured, measured
 from paceline.diagnose.next_commands import with_next_command
 from paceline.diagnose.origin import with_origin
 from paceline.diagnose.processor import about_processor
+from paceline.diagnose.remedies import with_remedies
 from paceline.diagnose.rounds import about_rounds
 from paceline.diagnose.suspects import suspects
 from paceline.diagnose.threads import about_threads
@@ -54,6 +55,7 @@ def diagnose(run: Run, questions: Sequence[str] = ()) -> Diagnosis:
     starved = [] if thin else about_processor(run, found)
     findings = credible(findings, starved)
     findings, starved = (findings, starved) if findings else (starved, [])
+    findings = with_remedies(run, found, findings)
     findings = with_next_command(run, with_origin(run, findings))
     diagnosis = concluded(str(run.directory), found, findings, thin, questions)
     if in_groups(run):

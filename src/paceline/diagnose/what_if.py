@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from paceline.diagnose.findings import Finding, WhatIf
 from paceline.diagnose.measured import LINK, Floats, Measured
-from paceline.diagnose.pace import pace_s, relieved_s
+from paceline.diagnose.pace import meeting_s, pace_s, relieved_s
 from paceline.diagnose.processor import NOT_SCHEDULED
 from paceline.errors import UsageError, bad_value
-from paceline.strategies import Backup, Strategy, drifts, is_joint, parse_strategy
+from paceline.strategies import Backup, DiLoCo, Local, Strategy, drifts, is_joint, parse_strategy
 
 ALWAYS = ("sync", "backup:1", "ssp:3", "async")
 ALLOWED = "rank:R, link:FACTOR, link:R:FACTOR or strategy:WORD, as in rank:2 or strategy:ssp:3"
@@ -22,7 +22,11 @@ def usual(found: Measured, findings: Sequence[Finding]) -> list[WhatIf]:
     """Without what was found, and under each strategy."""
     if found.workers < 2 or not found.windows:
         return []
-    return [*_without(findings), *by_strategy(found).values()]
+    return [
+        *_without(findings),
+        *_meeting_less_often(found, findings),
+        *by_strategy(found).values(),
+    ]
 
 
 def by_strategy(found: Measured) -> dict[str, WhatIf]:
@@ -30,6 +34,12 @@ def by_strategy(found: Measured) -> dict[str, WhatIf]:
     if found.workers < 2 or not found.windows:
         return {}
     return {word: answer(found, f"strategy:{word}") for word in ALWAYS if _is_new(found, word)}
+
+
+def _meeting_less_often(found: Measured, findings: Sequence[Finding]) -> list[WhatIf]:
+    """What the remedy of an exchange that takes the time would come to."""
+    named = [one.figures["local"] for one in findings if "local" in one.figures]
+    return [answer(found, f"strategy:{word}") for word in named[:1]]
 
 
 def _without(findings: Sequence[Finding]) -> list[WhatIf]:
@@ -68,7 +78,11 @@ def answer(found: Measured, text: str) -> WhatIf:
         return _faster_link(found, text, rest, now_s)
     if kind == "strategy" and rest:
         strategy = _fitting(found, parse_strategy(rest))
-        time_s = pace_s(strategy, found.own_s, found.transfer_s)
+        time_s = (
+            meeting_s(strategy, found.own_s, found.transfer_s + found.hidden_s)
+            if isinstance(strategy, Local | DiLoCo)
+            else pace_s(strategy, found.own_s, found.transfer_s)
+        )
         samples = " (at equal samples)" if isinstance(strategy, Backup) else ""
         return WhatIf(change=f"strategy {rest}{samples}", time=time_s / now_s)
     raise bad_value("what-if", text, ALLOWED)
@@ -115,10 +129,15 @@ def _is_new(found: Measured, word: str) -> bool:
 
 
 def _fitting(found: Measured, strategy: Strategy) -> Strategy:
-    if drifts(found.strategy) or drifts(strategy):
+    if drifts(found.strategy):
         raise UsageError(
             f"--what-if strategy:{strategy}: the traces of {found.strategy} and of {strategy} do not "
             "tell of the same rounds. 'paceline simulate' compares them on a cluster's file."
+        )
+    if drifts(strategy) and found.coding_s.any():
+        raise UsageError(
+            f"--what-if strategy:{strategy}: this run sent compressed gradients, {strategy} sends whole "
+            "parameters, and no trace tells what these take. Run it once without --compress."
         )
     if isinstance(strategy, Backup) and strategy.spares >= found.workers:
         raise bad_value(

@@ -10,7 +10,16 @@ import numpy as np
 
 from paceline.compare.units import duration, share
 from paceline.diagnose.findings import MINOR_COST, Finding, Severity, severity_of
-from paceline.diagnose.measured import BACKWARD, DATA, FORWARD, LINK, OPTIMIZER, SCRIPT, Measured
+from paceline.diagnose.measured import (
+    BACKWARD,
+    CODING,
+    DATA,
+    FORWARD,
+    LINK,
+    OPTIMIZER,
+    SCRIPT,
+    Measured,
+)
 from paceline.diagnose.suspects import COMPUTING, MOST_OF_IT, UNEXPLAINED, Suspect
 
 MIN_EXTRA_LAG = 2.0
@@ -38,6 +47,8 @@ _ACTIONS = {
     "evaluating. Do it less often, or in another process.",
     LINK: "Run 'paceline measure' on these machines, which times every link, and 'paceline doctor' on rank "
     "{rank}'s: negotiated rate, cable, port, or the wrong interface.",
+    CODING: "Encoding takes longer there: run 'paceline doctor' on rank {rank}'s machine (clocks, temperature, "
+    "other processes, threads).",
     UNEXPLAINED: "No phase alone explains it: run 'paceline doctor' on rank {rank}'s machine (clocks, "
     "other processes, swapping).",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ _WORDS = {
     "wait": "waiting for others",
     "exchange": "exchanging",
     "data": "fetching data",
+    "coding": "encoding",
 }
 
 
@@ -60,10 +61,9 @@ def lanes_chart(label: str, run: Run, length_s: float) -> Chart:
         axes.set_yticks(range(len(lanes)), [f"worker {rank}" for rank in lanes])
         axes.set_xlabel("seconds since the first window")
         axes.grid(axis="y", visible=False)
-        handles = [
-            Patch(color=PHASE_COLOURS[phase], label=_WORDS[phase]) for phase in PHASE_COLOURS
-        ]
-        figure.legend(handles=handles, loc="outside upper left", ncols=4)
+        words = _told(lanes.values())
+        handles = [Patch(color=PHASE_COLOURS[phase], label=word) for phase, word in words.items()]
+        figure.legend(handles=handles, loc="outside upper left", ncols=len(words))
 
     return chart(
         f"Lanes of {label}", _caption(run, offset_s, length_s), (10, 1.3 + 0.42 * len(lanes)), draw
@@ -78,6 +78,7 @@ def window_spans(window: WindowTimes) -> Iterator[Span]:
         ("exchange", window.pull_s),
         ("data", window.data_s),
         ("compute", window.compute_s),
+        ("coding", window.coding_s),
         ("wait", window.wait_s),
         ("exchange", window.exchange_s),
     ):
@@ -101,6 +102,12 @@ def spans(
         ]
         for rank in run.ranks
     }  # fmt: skip
+
+
+def _told(lanes: Iterable[Sequence[Span]]) -> dict[str, str]:
+    """What colours mean: encoding only where somebody does."""
+    encodes = any(span.phase == "coding" and span.length_s > 0 for own in lanes for span in own)
+    return {phase: word for phase, word in _WORDS.items() if phase != "coding" or encodes}
 
 
 def _tail(own: Sequence[WindowTimes], started_s: float, ended_s: float) -> Span:

@@ -57,7 +57,7 @@ def render_page(runs: Sequence[Run], *, target: Target | None = None) -> str:
         subtitle=_subtitle(runs),
         setups=[_setup(label, group[0]) for label, group in labelled.items()],
         tables=[
-            _table(rows, columns) for columns in (result_columns(rows, target), cause_columns())
+            _table(rows, columns) for columns in (result_columns(rows, target), cause_columns(rows))
         ],
         verdicts=verdicts_of(labelled),
         remarks=[*(run.missing for run in runs if run.missing), *remarks(rows, target)],

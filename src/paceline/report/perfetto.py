@@ -22,8 +22,9 @@ from paceline.runs import Run
 TRACKS = ("compute", "wait", "exchange", "input")
 TRACK_OF = {
     "compute": "compute", "forward": "compute", "backward": "compute", "wait": "wait",
-    "exchange": "exchange", "data": "input",
+    "exchange": "exchange", "data": "input", "coding": "exchange",
 }  # fmt: skip
+_NAMES = {"compute": "compute", "forward": "forward", "backward": "backward", "coding": "encode"}
 SERVER_PID = 100_000_000
 """Of no worker: theirs are their ranks and one (0 is the idle process to Perfetto)."""
 MICROSECONDS = 1e6
@@ -52,7 +53,7 @@ def events(run: Run) -> Iterator[Event]:
         for span in own:
             if span.length_s > 0:
                 track = TRACK_OF[span.phase]
-                name = span.phase if track == "compute" else track
+                name = _NAMES.get(span.phase, track)
                 yield _event(span, name, began_s, pid=_pid(rank), tid=_tid(rank, track))
     updates = _updates(run)
     if updates:

@@ -22,6 +22,7 @@ PHASE_COLOURS = {
     "wait": "#E69F00",
     "exchange": "#CC79A7",
     "data": "#009E73",
+    "coding": "#56B4E9",
 }
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
 """Okabe and Ito's palette, told apart by people with any kind of colour vision."""

@@ -205,6 +205,7 @@ class CollectivePlane:
             buckets=reduced.times,
             flushed=traffic.flushed,
             weight=result.weight,
+            coding_s=0.0 if self.account is None else self.account.take_coding_s(),
         )
         self._position = outcome.position
         return outcome

@@ -40,6 +40,7 @@ class Account:
         self.sent_bytes = 0
         self.whole_bytes = 0
         self.coding_s = 0.0
+        self._told_s = 0.0
         self._more_bytes = 0.0
         self._warmed_up, self._began_cold = True, False
 
@@ -77,6 +78,11 @@ class Account:
         self.whole_bytes += sent.whole_bytes
         self._more_bytes += sent.wire_bytes - sent.sent_bytes
         self.coding_s += took_s
+
+    def take_coding_s(self) -> float:
+        """What encoding and decoding took since the last call, pulls included."""
+        told_s, self._told_s = self._told_s, self.coding_s + self._pulling_s
+        return self._told_s - told_s
 
     @property
     def breaks_even_bytes_per_s(self) -> float:

@@ -115,6 +115,7 @@ class Journal:
                 norm=outcome.norm,
                 applied=outcome.applied,
                 lag=outcome.lag,
+                coding_s=outcome.coding_s,
             )
         )
         if outcome.buckets is not None:

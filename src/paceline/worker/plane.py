@@ -91,7 +91,8 @@ class Outcome:
     ``version``: of the parameters once this window was decided. ``norm``: of the gradient that was
     applied. ``weight``: total weight of that update. ``lag``: version lag of this push. ``flushed``:
     this worker's gradient values that were too small for the wire's type. ``skipped``: it was not
-    applied because a number in it, or in another worker's of its round, was not finite.
+    applied because a number in it, or in another worker's of its round, was not finite. ``coding_s``: of
+    the exchange, and of the pull before it, encoding and decoding.
     """
 
     applied: bool
@@ -108,6 +109,7 @@ class Outcome:
     buckets: BucketTimes | None = None
     flushed: int = 0
     skipped: bool = False
+    coding_s: float = 0.0
 
     @property
     def position(self) -> Position:

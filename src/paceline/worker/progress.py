@@ -22,6 +22,7 @@ def outcome_after(
     buckets: BucketTimes | None = None,
     flushed: int = 0,
     weight: float = 0.0,
+    coding_s: float = 0.0,
 ) -> Outcome:
     """What became of a window of ``batches`` (all workers' together) that began at ``position``.
 
@@ -42,6 +43,7 @@ def outcome_after(
         buckets=buckets,
         flushed=flushed,
         skipped=not applied and weight > 0,
+        coding_s=coding_s,
     )
 
 

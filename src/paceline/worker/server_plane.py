@@ -204,6 +204,7 @@ class ServerPlane:
             received_bytes=self._pulled_bytes,
             buckets=self._gradients.times(),
             skipped=decided.kind == "non-finite",
+            coding_s=0.0 if self.account is None else self.account.take_coding_s(),
         )
 
     def end_pass_early(self) -> None:
