@@ -44,6 +44,12 @@ def test_more_threads_than_cores(threads, cores, found):
     assert causes(run) == ["too-many-threads"] * found
 
 
+def test_threads_of_other_hosts_are_on_their_cores():
+    request = {"workers": 1, "hosts": {"count": 2}}
+    summary = {"host": {"cores": 2}, "request": request}
+    assert causes(fabricated(Case(workers=2, changes={"threads": 2}, summary=summary))) == []
+
+
 @pytest.mark.parametrize(
     ("plane", "exchange_s", "cause"),
     [

@@ -21,6 +21,10 @@ Example:
   paceline compare -n 32 --virtual cluster.toml --target accuracy=0.97 train.py
 
 \b
+Several hosts: compare starts its workers on this one. Run each strategy with 'paceline run --nnodes',
+put the hosts' rank-*.jsonl together, and 'paceline report RUN RUN ...' (docs/hosts.md).
+
+\b
 Exit codes:
   0    every run finished
   1    a run failed; its row says so

@@ -24,6 +24,8 @@ Examples:
   paceline measure -n 4 train.py --epochs 1      and the times of that script's steps
   torchrun --nnodes 4 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint host0:29500 \\
       -m paceline.cli measure --from runs/train  on every host
+  RANK=1 WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 paceline measure
+                                                 the same without torchrun: here on the second of two
   paceline simulate cluster.toml                 what the strategies would make of it
 
 \b
@@ -152,7 +154,8 @@ def _as_member(options: dict[str, Any], plan: dict[str, Any]) -> None:
 
     from paceline.launch.group_member import GroupPlan, join
 
-    rank = int(os.environ["RANK"])
+    rank, meeting = int(os.environ["RANK"]), os.environ.get("MASTER_ADDR", "")
+    click.echo(f"paceline: rank {rank} of {_world_size()} meets the others at {meeting}", err=True)
     measured = join(rank, _world_size(), GroupPlan(**plan), _tell)
     if rank == 0:
         _conclude(options, measured, interrupted=False)

@@ -9,7 +9,8 @@ from paceline.runs import Run
 def about_threads(run: Run) -> list[Finding]:
     """A finding if the workers' threads outnumber the host's cores, which ``run.json`` knows."""
     cores = int(run.summary.get("host", {}).get("cores") or 0)
-    workers, threads = run.setup.world_size, run.setup.threads
+    threads, request = run.setup.threads, run.summary.get("request", {})
+    workers = int(request["workers"]) if request.get("hosts") else run.setup.world_size
     if not cores or threads < 2 or workers * threads <= cores:
         return []
     fitting = max(1, cores // workers)

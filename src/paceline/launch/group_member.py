@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paceline.doctor.interfaces import Interface, interfaces, used
-from paceline.errors import UsageError
+from paceline.errors import PacelineError, UsageError
+from paceline.launch.hosts import gloo_interface
 from paceline.launch.request import core_count
 from paceline.measure.all_reduce import ALGORITHMS, AllReduce, hierarchical
 from paceline.measure.links import Effort, Timed, time_links
@@ -33,6 +34,7 @@ from paceline.measure.result import (
 )
 from paceline.measure.sweep import sweep
 from paceline.measure.wire import Array, Wire, gather
+from paceline.transport.addresses import Remote
 
 if TYPE_CHECKING:
     from paceline.transport.gloo_wire import GlooWire
@@ -100,10 +102,11 @@ def _emit_places(wire: Wire, interface: Interface | None, load: float, emit: Emi
 def join(rank: int, world_size: int, plan: GroupPlan, tell: Callable[[str], None]) -> Measurement:
     """Take part as ``rank`` of the group that the environment describes; what was measured, on rank 0.
 
-    Raises UsageError if the environment leads nowhere.
+    Raises UsageError if the environment leads nowhere, PacelineError if the others cannot be reached.
     """
     from torch.distributed.rendezvous import rendezvous
 
+    os.environ.update(_interface())
     try:
         store, _, _ = next(rendezvous("env://", rank, world_size))
     except ValueError as error:
@@ -114,8 +117,31 @@ def join(rank: int, world_size: int, plan: GroupPlan, tell: Callable[[str], None
         found[0] = part(found[0], record)
         tell(f"measured: {', '.join(record)}")
 
-    _take_part(store, rank, world_size, plan, emit)
+    try:
+        _take_part(store, rank, world_size, plan, emit)
+    except RuntimeError as error:  # of gloo
+        raise PacelineError(broken_off(rank, error)) from error
     return found[0]
+
+
+def _interface() -> dict[str, str]:
+    """That by which runs on several hosts meet: the one that leads to MASTER_ADDR."""
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    return (
+        gloo_interface(Remote(host=address, port=int(port))) if address and port.isdigit() else {}
+    )
+
+
+def broken_off(rank: int, error: Exception) -> str:
+    """What to say of gloo's ``error``, and to do about it."""
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    used = os.environ.get("GLOO_SOCKET_IFNAME")
+    through = f"the interface {used}" if used else "the interface of its host's name"
+    return (
+        f"Rank {rank} cannot reach the other ranks, or one of them has ended, through {through} ({said}). If "
+        "that is not the network between the hosts, name it on each: GLOO_SOCKET_IFNAME=eth1 ('paceline "
+        "doctor' lists interfaces)."
+    )
 
 
 def main() -> None:

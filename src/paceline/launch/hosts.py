@@ -39,10 +39,14 @@ class Hosts:
     def environment(self) -> dict[str, str]:
         """For scripts that use torch.distributed themselves, and for gloo: which interface leads there."""
         meeting = {"MASTER_ADDR": self.server.host, "MASTER_PORT": str(self.server.port + 1)}
-        if "GLOO_SOCKET_IFNAME" in os.environ:
-            return meeting
-        interface = _interface_to(self.server)
-        return {**meeting, "GLOO_SOCKET_IFNAME": interface} if interface else meeting
+        return {**meeting, **gloo_interface(self.server)}
+
+
+def gloo_interface(remote: Remote) -> dict[str, str]:
+    """What tells gloo the interface that leads to ``remote``: it would take that of the host's name, which
+    may be the loopback's. Nothing where somebody has told it already, or nobody knows."""
+    interface = "" if "GLOO_SOCKET_IFNAME" in os.environ else _interface_to(remote)
+    return {"GLOO_SOCKET_IFNAME": interface} if interface else {}
 
 
 def checked_hosts(hosts: Hosts) -> Hosts:

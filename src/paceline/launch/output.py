@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, TextIO
 
+HARMLESS = "[c10d] The hostname of the client socket cannot be retrieved"
+"""torch's warning that an address has no name, on every host of most networks: nothing depends on it."""
 MAX_PARTIAL_BYTES = 64 * 2**10
 StreamName = Literal["stdout", "stderr"]
 
@@ -45,6 +47,8 @@ class Console:
 
     def worker_line(self, stream: StreamName, rank: int, text: str) -> None:
         """One line of a worker's output."""
+        if HARMLESS in text:
+            return
         self._write(stream, f"[{rank}] {text}\n")
 
     def line(self, stream: StreamName, text: str) -> None:
