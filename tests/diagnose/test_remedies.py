@@ -83,7 +83,7 @@ def test_encoding_is_told_from_the_link():
     (finding,) = diagnose(run).findings
     assert finding.cause == "encoding-bound"
     assert finding.sentence.startswith("Encoding is the bottleneck, more than the link")
-    assert "of which encoding and decoding 90 ms" in finding.evidence[0]
+    assert "of which encoding and decoding 90.0 ms" in finding.evidence[0]
     assert "leave --compress out" in finding.action
     assert "slow link" not in finding.action
     assert "local" not in finding.figures  # what whole parameters would take is not on record
@@ -94,7 +94,7 @@ def test_encoding_is_told_from_the_link():
 def test_a_link_that_takes_longer_than_encoding_is_still_the_link():
     (finding,) = diagnose(encoding(fabricated(BOUND), 0.03)).findings
     assert finding.cause == "communication-bound"
-    assert "of which encoding and decoding 30 ms" in finding.evidence[0]
+    assert "of which encoding and decoding 30.0 ms" in finding.evidence[0]
 
 
 def test_one_worker_that_encodes_slowly_is_named():

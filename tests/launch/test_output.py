@@ -36,7 +36,7 @@ def test_bytes_that_are_no_text_do_not_stop_the_output():
 
 def test_what_torch_says_of_addresses_without_a_name_is_left_out_and_nothing_else():
     shown, _, stderr = console()
-    said = "[W1130 13:00:00.1 socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3"
+    said = "[W socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3"
     shown.worker_line("stderr", 1, said)
     shown.worker_line(
         "stderr", 1, "[E1130 socket.cpp:1] [c10d] The client socket has failed to connect"

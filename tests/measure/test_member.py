@@ -1,6 +1,9 @@
-"""A rank of ``paceline measure`` under another launcher: which interface it takes, what it says of a failure."""
+"""A rank of ``paceline measure`` under another launcher: its interface, what it says of failures."""
 
 from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,7 +32,8 @@ def test_ranks_that_cannot_meet_say_so_in_a_sentence(monkeypatch):
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29611"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
-    monkeypatch.setattr("torch.distributed.rendezvous.rendezvous", lambda *_: iter([(None, 1, 2)]))
+    found = SimpleNamespace(rendezvous=lambda *_: iter([(None, 1, 2)]))
+    monkeypatch.setitem(sys.modules, "torch.distributed.rendezvous", found)  # torch takes 2 s
     monkeypatch.setattr(group_member, "_take_part", refused)
     with pytest.raises(PacelineError) as raised:
         join(1, 2, GroupPlan(), lambda _: None)

@@ -15,7 +15,7 @@ from paceline.advise.pace import Pace, accumulating, knee_accumulation, loses_be
 from paceline.advise.plan import HARMFUL, WORTH, stale_words
 from paceline.compare.target import Target
 from paceline.compare.units import duration, share
-from paceline.strategies import Backup, is_joint, parse_strategy
+from paceline.strategies import Backup, drifts, is_joint, parse_strategy
 from paceline.trials import Trial
 
 TIE, LARGEST_TIE = 0.05, 0.10
@@ -150,7 +150,8 @@ def _throughput(pace: Pace, row: Summary) -> float:
 def _reasons(pace: Pace, chosen: Summary, rows: Sequence[Summary]) -> list[str]:
     rules = (
         _why_it_is_chosen(chosen, rows), _about_slow_ranks(pace), _about_old_gradients(pace, rows),
-        _about_accumulation(pace), _about_one_worker(chosen, rows), _about_certainty(rows),
+        _about_accumulation(pace), _about_meetings(pace, rows), _about_one_worker(chosen, rows),
+        _about_certainty(rows),
     )  # fmt: skip
     return [reason for reason in rules if reason]
 
@@ -211,6 +212,12 @@ def _about_accumulation(pace: Pace) -> str:
         f"Exchanging costs much against computing: windows of {k} micro-batches give "
         f"{pace.gain(accumulating(k)):.2f} times sync's throughput."
     )
+
+
+def _about_meetings(pace: Pace, rows: Sequence[Summary]) -> str:
+    met = [row.candidate for row in rows if drifts(parse_strategy(row.candidate.trial.strategy))]
+    gains = ", ".join(f"{one} has {pace.gain(one.trial):.2f}" for one in met)
+    return f"Meeting less often saves exchanges: {gains} times sync's throughput." if met else ""
 
 
 def _about_one_worker(chosen: Summary, rows: Sequence[Summary]) -> str:

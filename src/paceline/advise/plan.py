@@ -3,7 +3,7 @@
 A strategy is probed if the simulation says that it would be faster than sync by ``WORTH``: what cannot be
 faster is not worth its old gradients or its lost batches, and the reasons say so. Faster in what it needs
 no less of than sync, at best: samples, where each push is a part of an update; updates, for backup, whose
-smaller rounds are batches that need fewer samples.
+smaller rounds are batches that need fewer samples. Likewise local SGD, where exchanges take the time.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from paceline.advise.outcomes import Candidate, Outcome, Summary, summary_of
-from paceline.advise.pace import Pace, accumulating, knee_accumulation, knee_bound
+from paceline.advise.pace import Pace, accumulating, knee_accumulation, knee_bound, knee_windows
 from paceline.compare.target import Target
 from paceline.errors import bad_value
+from paceline.simulate.network import Network
+from paceline.simulate.recorded_ways import RecordedWays
 from paceline.trials import Trial, parse_trial
 
 WORTH = 1.05
 RATES = ("", " lr=0.33x", " lr=0.1x")
 FORMS = ("", " recipe=stable")
-FAMILIES = ("accumulate", "backup", "async", "ssp")
+FAMILIES = ("accumulate", "backup", "async", "ssp", "local")
 """What can be probed beside one worker and sync, which always are."""
+DILOCO = "diloco:50"
 HARMFUL = ("DIVERGED", "OSCILLATES", "WORSE")
 
 
@@ -32,14 +35,14 @@ def baselines(workers: int) -> list[Candidate]:
 
 def most(workers: int, families: Collection[str] = FAMILIES) -> int:
     """How many candidates there can be at most, with the baselines."""
-    each = {"accumulate": 2, "backup": 1, "async": len(RATES) * len(FORMS)}
+    each = {"accumulate": 2, "backup": 1, "local": 2, "async": len(RATES) * len(FORMS)}
     each["ssp"] = each["async"]
     return len(baselines(workers)) + sum(each[family] for family in families)
 
 
 def family_of(trial: Trial) -> str:
-    """Of which family it is; "sync" for the plain one."""
-    word = trial.strategy.partition(":")[0]
+    """Of which family it is; "sync" for the plain one. (DiLoCo is local SGD with an outer optimizer.)"""
+    word = trial.strategy.partition(":")[0].replace("diloco", "local")
     return "accumulate" if word == "sync" and "accumulate" in trial.overrides else word
 
 
@@ -73,7 +76,7 @@ def next_candidates(
 
 
 def _wanted(pace: Pace, outcomes: Sequence[Outcome], target: Target, workers: int) -> list[str]:
-    wanted = [*_accumulation(pace), *_backup(pace, workers)]
+    wanted = [*_accumulation(pace), *_backup(pace, workers), *meeting_words(pace)]
     for word in stale_words(pace):
         wanted += _per_push(word, outcomes, target, workers)
     return wanted
@@ -94,6 +97,20 @@ def _backup(pace: Pace, workers: int) -> list[str]:
     word = f"backup:{spares}"
     rounds_gain = pace.gain(Trial(strategy=word)) * workers / (workers - spares)
     return [word] if rounds_gain >= WORTH else []
+
+
+def knows_meetings(pace: Pace) -> bool:
+    """Whether it is known what replicas' meetings take: a run through a server does not tell."""
+    return isinstance(pace.network, Network) or (
+        isinstance(pace.network, RecordedWays) and pace.network.over_network
+    )
+
+
+def meeting_words(pace: Pace) -> list[str]:
+    """Local SGD, and DiLoCo, where exchanges cost so much that meeting less often could be faster."""
+    if not knows_meetings(pace) or pace.gain(Trial(strategy="local:inf")) < WORTH:
+        return []
+    return [f"local:{knee_windows(pace)}", DILOCO]
 
 
 def stale_words(pace: Pace) -> list[str]:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from paceline.advise.advice import Advice
     from paceline.advise.pace import Pace
     from paceline.compare.target import Target
-    from paceline.launch.probing import Probes
+    from paceline.launch.probing import Bench, Probes
 
 EPILOG = """
 \b
@@ -48,7 +46,7 @@ Exit codes:
 @click.option(
     "--only",
     metavar="WORDS",
-    help="Fewer probes: some of accumulate,backup,async,ssp. [default: all]",
+    help="Fewer probes: some of accumulate,backup,async,ssp,local. [default: all]",
 )
 @click.option(
     "--target", "aim", metavar="NAME=VALUE", help="[default: what sync reaches at its end]"
@@ -72,8 +70,9 @@ def command(**options: Any) -> None:
     """Find out which strategy trains SCRIPT to a target soonest.
 
     Probes one worker and sync, then what the simulation of the cluster says could be faster: async and
-    ssp with lower learning rates and the stable recipe, backup, accumulation. Samples to the target
-    come from the probes, the time of a sample from the cluster. The answer may be 'stay with sync'.
+    ssp with lower learning rates and the stable recipe, backup, accumulation, local and diloco. Samples
+    to the target come from the probes, the time of a sample from the cluster. The answer may be 'stay
+    with sync'.
     """
     from paceline.compare.target import parse_target
     from paceline.launch.claim import claimed
@@ -105,6 +104,7 @@ def _advised(
     from paceline.advise.advice import Advice, advise, does_not_fit
     from paceline.advise.outcomes import usual_target
     from paceline.advise.plan import baselines, families_from, next_candidates
+    from paceline.advise.untried import not_tried
 
     seeds, workers = options["seeds"], probes.bench.workers
     stopped = Advice(answer="Interrupted: too little is known.", target=target, choice=None)
@@ -129,14 +129,19 @@ def _advised(
             break
     own_time = probes.bench.virtual or probes.bench.cluster is None
     found = advise(pace, probes.outcomes, target, own_time=own_time)
-    return replace(found, reasons=(*found.reasons, *_left_aside(families))), pace
+    left = not_tried(pace, families, cluster=_time_of(probes.bench), script=_script(probes.bench))
+    return replace(found, reasons=(*found.reasons, *left)), pace
 
 
-def _left_aside(families: Sequence[str]) -> list[str]:
-    from paceline.advise.plan import FAMILIES
+def _time_of(bench: Bench) -> list[str]:
+    """The words that give another command the cluster's time."""
+    if bench.cluster is None:
+        return []
+    return ["--virtual" if bench.virtual else "--emulate", str(bench.cluster)]
 
-    untried = [family for family in FAMILIES if family not in families]
-    return [f"By --only not tried: {', '.join(untried)}."] if untried else []
+
+def _script(bench: Bench) -> list[str]:
+    return [str(bench.script), *bench.args]
 
 
 def _probes(options: dict[str, Any]) -> Probes:
