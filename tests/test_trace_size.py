@@ -39,6 +39,14 @@ def records_of_a_step() -> list[trace.Record]:
     ]  # fmt: skip
 
 
+def test_a_step_of_before_encoding_was_recorded_is_read_with_none() -> None:
+    own = replace(step(), coding_s=0.25)
+    line = trace.encode(own)
+    assert trace.decode(line) == own
+    older = line.replace(b",0.25]", b"]")
+    assert trace.decode(older) == step()
+
+
 def test_a_worker_step_takes_at_most_400_bytes() -> None:
     size = sum(len(trace.encode(record)) for record in records_of_a_step())
     assert size <= 400, size

@@ -16,12 +16,21 @@ from paceline.advise.outcomes import (
     usual_target,
 )
 from paceline.advise.pace import Pace, crossing, knee_accumulation, knee_bound
-from paceline.advise.plan import baselines, next_candidates
+from paceline.advise.plan import (
+    FAMILIES,
+    baselines,
+    family_of,
+    meeting_words,
+    next_candidates,
+)
+from paceline.advise.untried import not_tried
 from paceline.compare.stability import shape_of
 from paceline.compare.target import parse_target
 from paceline.errors import UsageError
 from paceline.runs import read_run
 from paceline.simulate.cluster import ClusterModel
+from paceline.simulate.recorded import recorded_times
+from paceline.simulate.recorded_ways import recorded_ways
 from paceline.trials import Trial, parse_trial
 from synthetic_runs import Ring, simulated_run
 
@@ -123,16 +132,57 @@ def test_persistent_repair_first():
 
 def test_a_slow_link_is_met_by_who_need_not_wait_for_it():
     def behaviour(one):
-        return {"samples": 8000.0} if one.trial.accumulate > 1 else {}
+        rarer = one.trial.accumulate > 1 or family_of(one.trial) == "local"
+        return {"samples": 8000.0} if rarer else {}
 
     advice, _ = advised("slow link", behaviour)
     assert str(advice.choice).startswith(("async", "backup:1", "ssp"))
 
 
 def test_small_compute_accumulates_or_has_one_worker():
-    advice, outcomes = advised("small compute")
+    def behaviour(one):
+        return {"samples": inf} if family_of(one.trial) == "local" else {}
+
+    advice, outcomes = advised("small compute", behaviour)
     assert str(advice.choice).startswith(("sync accumulate", "1 worker"))
     assert any(name.startswith("sync accumulate=") for name in tried(outcomes))
+
+
+def test_where_exchanges_cost_replicas_that_meet_rarely_are_tried_and_may_win():
+    """A window computes for 10 ms, and is on its way for far longer."""
+
+    def behaviour(one):
+        return {"samples": 6000.0} if one.trial.strategy.startswith("local") else {}
+
+    advice, outcomes = advised("small compute", behaviour)
+    locals_ = [name for name in tried(outcomes) if name.startswith("local:")]
+    assert len(locals_) == 1
+    assert str(advice.choice) == "diloco:50"
+    assert any(reason.startswith("Meeting less often saves exchanges") for reason in advice.reasons)
+    assert pace_of("small compute").gain(parse_trial(locals_[0])) > 2
+
+
+def test_where_exchanges_cost_nothing_replicas_are_not_tried():
+    assert meeting_words(pace_of("uniform")) == []
+    assert not_tried(pace_of("uniform"), FAMILIES, cluster=[], script=["train.py"]) == []
+
+
+def test_what_was_not_tried_is_said_with_the_command_that_tries_it():
+    where = {"cluster": ["--virtual", "two.toml"], "script": ["train.py", "--epochs", "2"]}
+    (said,) = not_tried(pace_of("small compute"), FAMILIES, **where)
+    assert "Not tried: compress and hybrid" in said
+    tries = "--try 'sync compress=topk:0.01' train.py --epochs 2"
+    assert f"paceline compare -n 4 --virtual two.toml {tries}" in said
+    only, rest = not_tried(pace_of("small compute"), ("async",), **where)
+    assert only == "By --only not tried: accumulate, backup, ssp, local."
+    assert "Not tried: local, diloco, compress and hybrid" in rest
+    assert "--try local:8 --try diloco:50" in rest
+
+
+def test_what_meetings_take_is_not_guessed_from_a_run_through_a_server(tmp_path):
+    run = read_run(simulated_run(tmp_path / "run", Ring(strategy="sync", staleness=0)))
+    times = recorded_times(run)
+    assert meeting_words(Pace(times=times, network=recorded_ways(run, times))) == []
 
 
 def test_async_that_diverges_is_tried_at_lower_rates_before_it_is_called_harmful():

@@ -44,6 +44,22 @@ def test_waiting_is_told_from_exchanging_on_both_planes(tmp_path, topology):
     assert figures.other_share == pytest.approx(0.0)
 
 
+def test_encoding_is_neither_exchanging_nor_waiting(tmp_path):
+    """Rank 1 encodes for 3 ms, rank 0 for 2; moving takes 1 ms; all under one all-reduce."""
+    ranks = {
+        rank: [setup(topology="allreduce", world_size=2),
+               step(pull_s=0.0, exchange_s=0.004, coding_s=coding_s)]
+        for rank, coding_s in ((0, 0.002), (1, 0.003))
+    }  # fmt: skip
+    run = read_run(write_run(tmp_path / "run", ranks))
+    timed = windows(run)
+    parts = [phases_of(rank, timed[rank.rank]) for rank in run.ranks]
+    assert [part.coding for part in parts] == pytest.approx([0.002, 0.003])
+    assert [part.exchange for part in parts] == pytest.approx([0.001, 0.001])
+    assert [part.wait for part in parts] == pytest.approx([0.001, 0.0])
+    assert figures_of(run).coding_share > 0
+
+
 def test_speed_size_and_traffic(tmp_path):
     figures = figures_of(read_run(two_worker_run(tmp_path)))
     assert figures.wall_s == pytest.approx(3.5)

@@ -87,5 +87,13 @@ def test_there_is_no_verdict_on_a_warm_up(last: float, verdict: str) -> None:
     assert "warm-up" not in account(125e6).sentence("int8")
 
 
+def test_encoding_is_told_once_pulls_included() -> None:
+    made = Account([100_000_000])
+    made.packed(2_000_000, b"\1", took_s=0.25)
+    made.pulled(1_000_000, 100_000_000, took_s=0.5)
+    assert made.take_coding_s() == 0.75
+    assert made.take_coding_s() == 0.0
+
+
 def test_nothing_was_compressed() -> None:
     assert Account([1]).sentence("sign") == ""

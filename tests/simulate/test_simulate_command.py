@@ -187,7 +187,7 @@ def test_replicas_tell_of_the_exchanges_that_they_made(tmp_path):
     rounds = [own, own, step(exchange_s=0.5), own, step(exchange_s=0.7)]
     head = setup(world_size=2, topology="replicas", strategy="local:2")
     run = read_run(
-        write_run(tmp_path / "run", dict.fromkeys(range(2), [head, *rounds]), summary={})
+        write_run(tmp_path / "run", {rank: [head, *rounds] for rank in range(2)}, summary={})
     )
     ways = recorded_ways(run, recorded_times(run))
     assert ways.over_network

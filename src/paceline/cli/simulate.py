@@ -205,16 +205,17 @@ def _recorded(options: dict[str, Any]) -> list[Scene]:
     from paceline.runs import read_run
     from paceline.simulate.predict import Scenario
     from paceline.simulate.recorded import recorded_times
-    from paceline.simulate.recorded_ways import recorded_ways
+    from paceline.simulate.recorded_ways import about_encoding, recorded_ways
     from paceline.simulate.scenes import Scene, check_size
 
     for name in ("shards", "pattern"):
         if options[name] is not None:
             raise UsageError(f"--{name} and --from cannot work together: a run has no such thing.")
     run = read_run(options["source"])
-    for missing in (run.missing, _absent(run.absent_ranks, run.setup.world_size)):
-        if missing:
-            click.echo(f"paceline: {missing}", err=True)
+    absent = _absent(run.absent_ranks, run.setup.world_size)
+    for remark in (run.missing, absent, about_encoding(run)):
+        if remark:
+            click.echo(f"paceline: {remark}", err=True)
     if run.summary.get("request", {}).get("replay"):
         original = run.summary["request"]["replay"]
         raise UsageError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.compare.units import duration
 from paceline.runs import Run
 from paceline.simulate.draws import Floats
 from paceline.simulate.recorded import RecordedTimes, counted
@@ -67,6 +68,18 @@ def recorded_ways(run: Run, times: RecordedTimes) -> RecordedWays:
         rounds_s=_rounds_s(run) if collective else np.zeros(1),
         over_network=collective,
         alone=run.setup.world_size == 1,
+    )
+
+
+def about_encoding(run: Run) -> str:
+    """What is to be said of a ``run`` that sent compressed gradients; "" of any other."""
+    spent_s = [step.coding_s for rank in run.ranks for step in counted(rank)]
+    if not any(spent_s):
+        return ""
+    return (
+        f"this run sent compressed gradients: of each exchange {duration(float(np.mean(spent_s)))} was encoding "
+        "and decoding, and is taken along. What local and diloco send, whole parameters, would take longer "
+        "on the link than this run's exchanges: record a run without --compress for them."
     )
 
 
