@@ -120,11 +120,13 @@ class Outcome:
 @lean
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """Where the group stands: ``progress`` counts loader batches committed by all workers."""
+    """Where the group stands: ``progress`` counts loader batches committed by all workers, or, if it is
+    ``estimated``, those that are unless one of them falls behind: the next meeting will tell."""
 
     version: int = 0
     clock: int = 0
     progress: int = 0
+    estimated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

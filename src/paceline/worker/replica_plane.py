@@ -53,7 +53,7 @@ class ReplicaPlane:
         self._never = math.isinf(self._windows)
         self._settled = Position(version=training.version, progress=training.progress)
         self._position = self._settled
-        self._scheduled = 0
+        self._in_pass = session.world_size
         self._passes = Passes(rank=session.rank, world_size=session.world_size)
         self._fragments = fragments_of(training.strategy)
         self._round = Round(self._fragments)
@@ -87,7 +87,7 @@ class ReplicaPlane:
     def open_pass(self, plan: PassPlan) -> None:
         self._round.stop = False
         self.drift = None
-        self._scheduled = 0
+        self._in_pass = self._session.world_size
         self._passes.open(plan)
 
     def leases(self) -> list[int]:
@@ -200,19 +200,15 @@ class ReplicaPlane:
         return done or (self._never and self._round.stop)
 
     def _estimate(self, current: ScheduledPass) -> Position:
-        """Where the group stands if all ranks compute what the schedule gives them: so ranks agree on
-        learning rates between two exchanges. The next one says what was committed indeed."""
-        settled = self._settled
+        """Where the group stands if all ranks that are still in the pass compute what this one has: so
+        they agree on learning rates between two exchanges. The next one says what was committed indeed."""
+        settled, windows = self._settled, self._round.windows
         return Position(
             version=settled.version + self._round.updates,
-            clock=settled.clock + self._round.windows,
-            progress=settled.progress + self._given_out(current) - self._scheduled,
+            clock=settled.clock + windows,
+            progress=settled.progress + self._in_pass * windows * current.plan.window,
+            estimated=True,
         )
-
-    def _given_out(self, current: ScheduledPass) -> int:
-        """Loader batches of the pass, of all ranks, before the current update."""
-        own = 1 if current.plan.split else self._session.world_size
-        return own * current.left().next
 
     def _meet(self, current: ScheduledPass) -> tuple[float, int]:
         """Enter the round's exchange: how long the others were waited for, in seconds, and what this
@@ -266,6 +262,6 @@ class ReplicaPlane:
             clock=self._settled.clock + agreed.windows,
             progress=self._settled.progress + agreed.batches,
         )
-        self._scheduled = self._given_out(current)
+        self._in_pass = agreed.going_on
         if agreed.ended:
             self._passes.end()

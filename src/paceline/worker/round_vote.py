@@ -31,13 +31,14 @@ class Vote:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreed:
     """All ranks' votes together. ``shares``: of each fragment those of all ranks in the mean; all 0 if
-    nothing was applied. ``windows``, ``updates``: the most that a rank had; ``batches``: of all; ``ended``: the
-    pass is over for everyone."""
+    nothing was applied. ``windows``, ``updates``: the most that a rank had; ``batches``: of all;
+    ``going_on``: how many ranks have batches left in the pass; ``ended``: it is over for everyone."""
 
     shares: tuple[tuple[float, ...], ...]
     windows: int
     updates: int
     batches: int
+    going_on: int
     ended: bool
 
 
@@ -63,6 +64,7 @@ def tally(sums: Sequence[float], *, fragments: int = 1) -> Agreed:
         windows=round(max(windows)),
         updates=round(max(updates)),
         batches=round(math.fsum(batches)),
+        going_on=overs.count(0.0),
         ended=any(stops) or all(overs),
     )
 

@@ -1,7 +1,8 @@
 """Learning-rate schedules that follow the group's progress instead of this worker's own steps.
 
 A schedule counts loader batches whose update was applied, of all workers together, so that a cosine
-ends at the same point under every strategy. Knows numbers only; planes see the changed
+ends at the same point under every strategy. Where workers meet now and then it goes ahead on what they
+are expected to compute, and is put right when they meet. Knows numbers only; planes see the changed
 hyper-parameters in the optimizer's groups.
 """
 
@@ -15,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from paceline.errors import CheckpointError, UsageError, bad_value
 from paceline.worker.moments import Moment
+from paceline.worker.schedule_marks import Mark
 
 Per = Literal["batch", "epoch"]
 
@@ -32,6 +34,7 @@ class Schedules:
         self._per_batch: list[LRScheduler] = []
         self._per_epoch: list[LRScheduler] = []
         self._stepped: dict[int, int] = {}
+        self._mark: Mark | None = None
         self.added: list[tuple[LRScheduler, Per]] = []
         """All of them, in the order in which they came."""
         self._saved: list[dict[str, Any]] = []
@@ -87,12 +90,38 @@ class Schedules:
         scheduler.load_state_dict(saved["state"])
         self._when_restored()
 
-    def advance_to(self, progress: int) -> None:
-        """All workers together have committed ``progress`` loader batches."""
+    def advance_to(self, progress: int, *, estimated: bool = False) -> None:
+        """All workers together have committed ``progress`` loader batches; ``estimated``: or it is
+        expected of them, until a call that is sure. One that says less than was expected goes back,
+        but not behind a hyper-parameter that was changed by hand meanwhile."""
+        if self._mark is not None and self._mark.touched():
+            self._mark = Mark(self._per_batch, self._progress)
+        if estimated and self._mark is None:
+            self._mark = Mark(self._per_batch, self._progress)
+        if not estimated:
+            self._settle(progress)
+        if progress > self._progress:
+            self._step_to(progress)
+
+    def _settle(self, progress: int) -> None:
+        """Nothing is expected any more."""
+        mark, self._mark = self._mark, None
+        if mark is None or progress >= self._progress:
+            return
+        self.stepping()
+        mark.go_back()
+        self.stepped()
+        self._progress = mark.progress
+        for scheduler in self._per_batch:
+            self._stepped[id(scheduler)] = getattr(scheduler, "last_epoch", 0)
+
+    def _step_to(self, progress: int) -> None:
         for _ in range(progress - self._progress):
             for scheduler in self._per_batch:
                 self._step(scheduler)
-        self._progress = max(progress, self._progress)
+        self._progress = progress
+        if self._mark is not None:
+            self._mark.note()
 
     def end_pass(self) -> None:
         """A pass over the data is over for everyone."""

@@ -155,7 +155,7 @@ class TrainingPass:
         if window is not None:
             window = parts.pace.started(window)
         parts.outside.note()
-        parts.schedules.advance_to(parts.plane.position().progress)
+        self._advance_schedules()
         parts.phases.take()
         parts.phases.enter("data")
         if window is None:
@@ -234,7 +234,7 @@ class TrainingPass:
         parts.pace.decided(outcome)
         parts.outside.note()
         self._record(window, outcome)
-        parts.schedules.advance_to(outcome.progress)
+        self._advance_schedules()
         parts.moments.decided(outcome)
         if self.at_window_end is not None and parts.plane.settled:
             due, self.at_window_end = self.at_window_end, None
@@ -255,6 +255,10 @@ class TrainingPass:
         )
         self._to_user()
         journal.watch(loss, self._parts.optimizer, outcome.version)
+
+    def _advance_schedules(self) -> None:
+        now = self._parts.plane.position()
+        self._parts.schedules.advance_to(now.progress, estimated=now.estimated)
 
     def _prefetch(self) -> None:
         if not self.broken_off:
