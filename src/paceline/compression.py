@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.errors import UsageError, bad_value
+from paceline.values import exact
 
 WARMUP_UPDATES = 100
 WORDS = "topk:0.01, randomk:0.01, powersgd:4, int8 or sign"
@@ -38,7 +39,7 @@ class TopK:
         _check_density("topk", self.density)
 
     def __str__(self) -> str:
-        return f"topk:{self.density:g}"
+        return f"topk:{exact(self.density)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +55,7 @@ class RandomK:
             raise bad_value("compress: seed", self.seed, "a whole number from 0 to 2**31 - 1")
 
     def __str__(self) -> str:
-        return f"randomk:{self.density:g}" + (f",seed={self.seed}" if self.seed else "")
+        return f"randomk:{exact(self.density)}" + (f",seed={self.seed}" if self.seed else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from math import ceil, prod
 
 from paceline.compression import Int8, Method, Own, PowerSGD, RandomK, Sign, TopK
+from paceline.errors import bad_value
 
 BLOCK = 1024
 """Values that share a scale in int8."""
@@ -55,7 +56,18 @@ def payload_bytes(method: Method, shape: Shape, item_bytes: int) -> int:
         case Sign():
             return ceil(count / 8) + item_bytes
         case Own():
-            return int(method.codec.payload_bytes(shape, item_bytes))
+            return _promised(method, shape, item_bytes)
+
+
+def _promised(method: Own, shape: Shape, item_bytes: int) -> int:
+    promised = method.codec.payload_bytes(shape, item_bytes)
+    if not isinstance(promised, int) or promised < 0:
+        raise bad_value(
+            f"{method}.payload_bytes({shape}, {item_bytes})",
+            promised,
+            "a whole number of bytes >= 0",
+        )
+    return promised
 
 
 def is_whole(method: Method | None, shape: Shape, item_bytes: int) -> bool:

@@ -27,6 +27,7 @@ from math import inf
 from typing import Literal
 
 from paceline.errors import UsageError, bad_value
+from paceline.values import exact
 
 Topology = Literal["auto", "allreduce", "server"]
 PushScale = Literal["mean", "sum"]
@@ -159,7 +160,7 @@ class DiLoCo:
         usual = (DEFAULT_OUTER_LR, DEFAULT_OUTER_MOMENTUM)
         if self.fragments > 1:
             own = (*own, self.fragments)
-        said = "" if own == usual else ":".join(["", *(f"{number:.12g}" for number in own)])
+        said = "" if own == usual else ":".join(["", *map(exact, own)])
         return f"diloco:{_whole(self.windows)}{said}"
 
 

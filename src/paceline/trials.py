@@ -22,6 +22,7 @@ from paceline.compression import parse_compression
 from paceline.errors import UsageError, bad_value
 from paceline.recipes import parse_recipe
 from paceline.strategies import parse_strategy
+from paceline.values import exact
 
 LR = "lr"
 Option = int | float | str
@@ -183,7 +184,4 @@ def trial_of(request: Mapping[str, Any]) -> Trial | None:
 
 
 def _text(value: Option) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+    return exact(value) if isinstance(value, float) else str(value)

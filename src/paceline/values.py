@@ -1,4 +1,6 @@
-"""Frozen values that are cheap to make: the policy alone makes five of them for every window.
+"""Frozen values that are cheap to make, and text that says exactly which number is meant.
+
+The policy alone makes five values for every window.
 
 The ``__init__`` of a frozen dataclass stores each field through ``object.__setattr__``, which looks
 its name up; a slot's own setter stores it at once. That is the only difference :func:`lean` makes.
@@ -26,6 +28,11 @@ def lean(cls: type[_T]) -> type[_T]:
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     cls.__init__ = made  # type: ignore[method-assign]
     return cls
+
+
+def exact(number: float) -> str:
+    """The shortest text that ``float`` reads as the same number: for whatever is printed and read again."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def _parameter(field: Field[Any]) -> str:

@@ -140,7 +140,9 @@ ENDINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("how", "counted"), ENDINGS.values(), ids=ENDINGS.keys())
-@pytest.mark.parametrize("word", ["local:3", "diloco:4", "local:1", "local:inf", "diloco:6:0.7:0.9:2"])
+@pytest.mark.parametrize(
+    "word", ["local:3", "diloco:4", "local:1", "local:inf", "diloco:6:0.7:0.9:2"]
+)
 def test_the_rate_of_a_window_is_that_of_what_was_committed(
     word: str, how: dict[str, Any], counted: dict[str, Any]
 ) -> None:
@@ -172,7 +174,7 @@ def test_every_schedule_can_go_back(make: Callable[[Any], LRScheduler]) -> None:
         schedules.advance_to(expected, estimated=True)
         assert optimizer.param_groups[0]["lr"] == rates[expected]
     schedules.advance_to(33)
-    assert optimizer.param_groups[0].keys() == before.keys()
+    assert optimizer.param_groups[0].keys() == {"params", *before}
     assert schedules.states()[0]["state"]["last_epoch"] == 33
 
 
@@ -217,5 +219,5 @@ def test_a_schedule_without_a_state_is_refused() -> None:
     schedules = Schedules(0)
     schedules.add(Bare(MAKE(0)[1]), "batch")  # type: ignore[arg-type]
     schedules.advance_to(3)
-    with pytest.raises(UsageError, match="Bare.*state_dict and load_state_dict"):
+    with pytest.raises(UsageError, match=r"Bare.*state_dict and load_state_dict"):
         schedules.advance_to(5, estimated=True)

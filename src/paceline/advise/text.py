@@ -17,6 +17,7 @@ from paceline.advise.outcomes import Candidate, Outcome, Summary
 from paceline.advise.pace import Pace
 from paceline.compare.units import count, duration, ratio
 from paceline.terminal import as_text
+from paceline.values import exact
 
 SCHEMA = 1
 NOTHING = "–"
@@ -46,9 +47,9 @@ def next_command(
     if choice.workers > 1:
         words += ["-n", str(choice.workers), "--strategy", choice.trial.strategy]
     for name, value in choice.trial.options:
-        words += [FLAGS[name], f"{value:g}" if isinstance(value, float) else str(value)]
+        words += [FLAGS[name], exact(value) if isinstance(value, float) else str(value)]
     if choice.trial.lr_factor != 1.0:
-        words += ["--lr-factor", f"{choice.trial.lr_factor:g}"]
+        words += ["--lr-factor", exact(choice.trial.lr_factor)]
     words += ["--emulate", emulate] if emulate else []
     return shlex.join([*words, script, *args])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from paceline.errors import bad_value
 from paceline.trace import Metric
+from paceline.values import exact
 
 FALLING = ("loss", "error", "perplexity")
 
@@ -22,7 +23,7 @@ class Target:
     falling: bool
 
     def __str__(self) -> str:
-        return f"{self.name} {'<=' if self.falling else '>='} {self.value:g}"
+        return f"{self.name} {'<=' if self.falling else '>='} {exact(self.value)}"
 
     def reached_at_s(self, metrics: Sequence[Metric]) -> float | None:
         """Time of the first record that reaches the target; None if none does."""

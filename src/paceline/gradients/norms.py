@@ -43,7 +43,10 @@ def needs_no_clipping(bound: float, clip_norm: float | None) -> bool:
 
 
 def sum_of_values(values: torch.Tensor) -> float:
-    """In float32 at least; not finite if a value is not, or if it is too large."""
+    """In float32 at least; not finite if a value is not, or if it is too large. Of complex values their
+    real and imaginary parts are summed."""
+    if values.is_complex():
+        values = torch.view_as_real(values)
     return values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).item()
 
 

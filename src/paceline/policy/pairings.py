@@ -180,5 +180,6 @@ def _refuse_own_codec(compress: Compression | None, strategy: Strategy) -> None:
     if compress is not None and isinstance(compress.method, Own):
         raise UsageError(
             f"compress={compress} and {strategy} cannot work together: the server is a process of its own, "
-            f"which has no code of yours to decode with. Use {WORDS}."
+            "which has no code of yours to decode with. Use strategy='sync:allreduce', where workers "
+            f"decode, or one of {WORDS}."
         )

@@ -77,9 +77,9 @@ def about_encoding(run: Run) -> str:
     if not any(spent_s):
         return ""
     return (
-        f"this run sent compressed gradients: of each exchange {duration(float(np.mean(spent_s)))} was encoding "
-        "and decoding, and is taken along. What local and diloco send, whole parameters, would take longer "
-        "on the link than this run's exchanges: record a run without --compress for them."
+        f"this run sent compressed gradients: of each exchange {duration(float(np.mean(spent_s)))} was "
+        "encoding and decoding, and is taken along. What local and diloco send, whole parameters, would "
+        "take longer on the link than this run's exchanges: record a run without --compress for them."
     )
 
 

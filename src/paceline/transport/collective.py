@@ -87,6 +87,8 @@ class Group:
         ``on_done`` is called when the sum is there, from gloo's thread (NCCL: once the work is queued)
         or within :meth:`finish`.
         """
+        if tensor.is_complex():  # gloo has no sum of them
+            tensor = torch.view_as_real(tensor).view(-1)
         if self._is_small(tensor):
             return self._gather(tensor, on_done)
         pending = self._reduce(tensor)

@@ -44,6 +44,7 @@ from paceline.worker.phases import Phases
 from paceline.worker.planes import open_plane, refuse
 from paceline.worker.processor import ProcessorQueue
 from paceline.worker.replaying import compared_recorder, is_far
+from paceline.worker.said import said
 from paceline.worker.scheduling import Schedules
 from paceline.worker.seeds import reseed
 from paceline.worker.session import Session
@@ -164,7 +165,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     """The parts, once all ranks have compared what they train and share rank 0's start."""
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
-        compare(session, training, options)
+        compare(session, training, said(options, launch, training))
     circle = _circle(training.strategy, member)
     pace = _pace(name, member, circle, training.clock_s)
     timed = not launch.virtual and member.cluster is None  # else its time is not the machine's

@@ -11,14 +11,14 @@ from paceline.errors import MismatchError
 from paceline.launch.context import Launch
 from paceline.worker.agreement import Agreement
 from paceline.worker.manifest import Manifest, describe, first_difference
-from paceline.worker.options import Options
 from paceline.worker.session import Session
 from paceline.worker.training import Training
 
 
-def compare(session: Session, training: Training, options: Options) -> None:
-    """Raises MismatchError, on all ranks, if a rank's model, optimizer or options are not rank 0's."""
-    mine = describe(training.model, training.optimizer, training.trainables, _said(options))
+def compare(session: Session, training: Training, told: dict[str, str]) -> None:
+    """Raises MismatchError, on all ranks, if a rank's model, optimizer or what it was ``told`` (by name)
+    is not rank 0's."""
+    mine = describe(training.model, training.optimizer, training.trainables, told)
     everyone = session.gather("manifest", mine.encode())
     first = Manifest.decode(everyone[0])
     for rank, other in enumerate(everyone):
@@ -26,7 +26,7 @@ def compare(session: Session, training: Training, options: Options) -> None:
         if difference is not None:
             raise MismatchError(
                 f"Ranks 0 and {rank} differ: {difference}. Every rank must build the same model and "
-                "optimizer and give Worker the same options."
+                "optimizer and give Worker the same options, and every host's command line must be the same."
             )
 
 
@@ -35,17 +35,3 @@ def agreed_seed(agreement: Agreement, launch: Launch) -> int:
     own = launch.seed if launch.seed is not None else torch.initial_seed()
     seed: int = agreement.gather("paceline.Worker", seed=own)[0]["seed"]
     return seed
-
-
-def _said(options: Options) -> dict[str, str]:
-    return {
-        "strategy": str(options.strategy),
-        "accumulate": str(options.accumulate),
-        "global_batch": str(options.global_batch),
-        "clip_norm": str(options.clip_norm),
-        "batch_norm": options.batch_norm,
-        "types": str(options.types),
-        "recipe": str(options.recipe),
-        "compress": str(options.compress),
-        "group_size": str(options.group_size),
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paceline.errors import UsageError
 from paceline.policy.pairings import PlaneName, refuse_on
 from paceline.strategies import outer_of
 from paceline.worker.circle import Circle
@@ -25,6 +26,7 @@ def refuse(name: PlaneName, training: Training) -> None:
     """Raises UsageError, with the remedy, for what the plane ``name`` cannot train."""
     if name != "local":
         refuse_for_group(training.model, training.trainables)
+        _refuse_complex(training)
     if name in ("server", "hybrid"):
         refuse_for_server(training.optimizer, training.trainables)
     narrow = training.precision.reduce
@@ -64,3 +66,20 @@ def open_plane(
         training = replace(training, strategy=outer_of(training.strategy))
         return ServerPlane(session, training, groups=circle.groups)
     return ServerPlane(session, training)
+
+
+def _refuse_complex(training: Training) -> None:
+    """What is done to gradients on their way is done to real numbers."""
+    names = [one.name for one in training.trainables if one.parameter.is_complex()]
+    if not names:
+        return
+    for field, given in (
+        ("compress", training.compress),
+        ("reduce_dtype", training.precision.reduce),
+        ("accumulate_dtype", training.precision.accumulate),
+    ):
+        if given is not None:
+            raise UsageError(
+                f"{field}={given} and complex parameters ({names[0]}) cannot work together: it is for real "
+                f"numbers. Leave {field} out, or keep the parameter as torch.view_as_real has it."
+            )

@@ -9,6 +9,7 @@ import torch
 from paceline.compression import Compression, Int8, Method, Own, PowerSGD, RandomK, Sign, TopK, at
 from paceline.gradients.codecs.codec import Codec
 from paceline.gradients.codecs.int8 import Int8Codec
+from paceline.gradients.codecs.own import OwnCodec
 from paceline.gradients.codecs.powersgd import PowerSGDCodec
 from paceline.gradients.codecs.randomk import RandomKCodec
 from paceline.gradients.codecs.sign import SignCodec
@@ -64,10 +65,10 @@ class Codecs:
         method = self._method
         if method is None or is_whole(method, slot.shape, slot.dtype.itemsize):
             return None
-        return _codec_of(method, place, self._starts.get(slot.name))
+        return _codec_of(method, place, slot.name, self._starts.get(slot.name))
 
 
-def _codec_of(method: Method, place: int, start: torch.Tensor | None) -> Codec:
+def _codec_of(method: Method, place: int, name: str, start: torch.Tensor | None) -> Codec:
     match method:
         case TopK():
             return TopKCodec(method=method)
@@ -80,5 +81,4 @@ def _codec_of(method: Method, place: int, start: torch.Tensor | None) -> Codec:
         case Sign():
             return SignCodec()
         case Own():
-            codec: Codec = method.codec
-            return codec
+            return OwnCodec(method.codec, name)
