@@ -112,7 +112,7 @@ def left_out_of(request: RunRequest) -> str:
     cluster = request.emulate or request.virtual
     if cluster is None:
         return ""
-    return left_out(ClusterModel.load(cluster), request.workers, str(cluster))
+    return left_out(ClusterModel.load(cluster), request.world_size, str(cluster))
 
 
 def core_count() -> int:

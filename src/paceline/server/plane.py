@@ -126,6 +126,8 @@ class ServerPlane:
     def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
         """``member``, whose state says so already, takes part no longer."""
         leader = self._circles.leader_of(member.rank)
+        if reason == "dead" and (leader != member.rank or leader not in self._coordinator.members):
+            self._group.note("died", member.rank, f"{member} died")  # the policy will not say it
         if reason != "finished" and leader in self._coordinator.members:
             self._vacate(self._circles.follow(member.rank, _LOST[reason]))
         if reason != "finished" or leader == member.rank:

@@ -39,9 +39,12 @@ def make_key(path: Path) -> None:
 def read_key(path: Path) -> bytes:
     """The key in ``path``. Raises UsageError if others could read it, or if it is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not hold us up
     except OSError as error:
         raise bad_value("key", str(path), f"a key's file ({error.strerror})", REMEDY) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise bad_value("key", str(path), "a key's file (this is none)", REMEDY)
     with os.fdopen(fd, "rb") as file:
         mode = os.fstat(fd).st_mode
         if stat.S_IMODE(mode) & 0o077:

@@ -64,7 +64,9 @@ def circle_of(
 
     Raises UsageError.
     """
-    hosts = [said.decode() for said in session.gather("groups", f"{identity()} {node}".encode())]
+    reached = "by frames" if session.frames is not None else "in memory"  # a group shares one of them
+    said = session.gather("groups", f"{identity()} {node} {reached}".encode())
+    hosts = [one.decode() for one in said]
     groups = groups_by(hosts, size)
     ranks = next(group for group in groups if session.rank in group)
     circle = Circle(groups=groups, ranks=ranks, place=ranks.index(session.rank), store=None)
