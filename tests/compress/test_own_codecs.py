@@ -115,7 +115,9 @@ def test_the_payload_is_not_the_gradients_memory() -> None:
 
 
 def test_every_parameter_has_a_codec_that_knows_its_name() -> None:
-    slots = layout_of([("a", SHAPE, (50, 1), torch.float32), ("b", (8,), (1,), torch.float32)]).slots
+    slots = layout_of(
+        [("a", SHAPE, (50, 1), torch.float32), ("b", (8,), (1,), torch.float32)]
+    ).slots
     compression = parse_compression(Failing())
     assert compression is not None
     first, second = Codecs(compression, slots).at(1.0)

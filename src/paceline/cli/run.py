@@ -141,16 +141,20 @@ def _request(options: dict[str, Any]) -> Any:
     return RunRequest(
         **options,
         hosts=hosts,
-        workers=_cluster_size(options["emulate"] or options["virtual"])
+        workers=_cluster_size(
+            options["emulate"] or options["virtual"], 1 if hosts is None else hosts.count
+        )
         if workers is None
         else workers,
         overrides={name: value for name, value in overrides.items() if value is not None},
     )
 
 
-def _cluster_size(cluster: Path | None) -> int:
+def _cluster_size(cluster: Path | None, hosts: int) -> int:
+    """Workers on each of ``hosts``, if all that ``cluster`` describes take part."""
     if cluster is None:
         return 1
+    from paceline.launch.hosts import on_each
     from paceline.simulate.cluster import ClusterModel
 
-    return ClusterModel.load(cluster).count
+    return on_each(hosts, ClusterModel.load(cluster).count, str(cluster))

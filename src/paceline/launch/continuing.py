@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline import checkpoints
-from paceline.errors import UsageError, bad_value
+from paceline.errors import UsageError
+from paceline.launch.hosts import on_each
 from paceline.runs import read_summary
 
 _AS_IT_WAS = (
@@ -38,21 +39,12 @@ def continued(options: dict[str, Any]) -> dict[str, Any]:
         options = {**options, **_script_of(run, path)}
     body = checkpoints.read_body(path)
     hosts = options.get("nnodes") or 1
-    workers = options["workers"] or _on_each(hosts, body["world_size"])
+    workers = options["workers"] or on_each(hosts, body["world_size"], str(run))
     threads = body["threads"] if workers * hosts == body["world_size"] else None
     said = {name: value for name, value in body["overrides"].items() if name in _AS_IT_WAS}
     completed = {name: value for name, value in options.items() if value is not None}
     return {**options, "threads": threads, "seed": body["seed"], "lr_factor": body["lr_factor"],
             **said, **completed, "workers": workers, "resume": path}  # fmt: skip
-
-
-def _on_each(hosts: int, workers: int) -> int:
-    """How many of the run's ``workers`` are on each of ``hosts``. Raises UsageError for a remainder."""
-    if workers % hosts:
-        raise bad_value(
-            "nnodes", hosts, f"a divisor of that run's {workers} workers, or how many (-n) are on each host"
-        )
-    return workers // hosts
 
 
 def _script_of(*places: Path) -> dict[str, Any]:

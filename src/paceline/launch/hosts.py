@@ -57,8 +57,23 @@ def checked_hosts(hosts: Hosts) -> Hosts:
         raise bad_value("--node-rank", hosts.number, f"a whole number from 0 to {hosts.count - 1}")
     if not 0 < hosts.server.port < 2**16 - 1:
         raise bad_value("--master-port", hosts.server.port, "a whole number from 1 to 65534")
+    _check_address(hosts.server.host)
     key_for(hosts.server.host, hosts.key, addresses_of)
     return hosts
+
+
+def _check_address(host: str) -> None:
+    """Raises UsageError for what is no address: waiting for it would never end."""
+    try:
+        if host:
+            addresses_of(host)
+            return
+        reason = "it is empty"
+    except UsageError as error:
+        reason = str(error.__cause__ or "nobody knows it")
+    raise bad_value(
+        "master_addr", host, f"the name or address of host 0, as all hosts reach it ({reason})"
+    )
 
 
 def identity() -> str:
@@ -88,11 +103,23 @@ def hosts_from(options: Mapping[str, Any]) -> Hosts | None:
                 "(--node-rank, from 0), and all name the address of host 0 (--master-addr)."
             )
     port, key = said["master_port"], said["key"]
-    where = Remote(host=said["master_addr"], port=DEFAULT_PORT if port is None else port)
+    address = said["master_addr"].removeprefix("[").removesuffix("]")  # IPv6, as in a URL
+    where = Remote(host=address, port=DEFAULT_PORT if port is None else port)
     return Hosts(
         count=options["nnodes"], number=said["node_rank"], server=where,
         key=None if key is None else key.absolute(),
     )  # fmt: skip
+
+
+def on_each(hosts: int, workers: int, source: str) -> int:
+    """How many of the ``workers`` that ``source`` has are on each of ``hosts``. Raises UsageError for a
+    remainder."""
+    if workers % hosts:
+        raise bad_value(
+            "nnodes", hosts, f"a divisor of the {workers} workers of {source}",
+            "Or say how many are on each host: -n.",
+        )  # fmt: skip
+    return workers // hosts
 
 
 def _interface_to(remote: Remote) -> str:

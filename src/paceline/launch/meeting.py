@@ -7,28 +7,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from paceline.launch.hosts import Hosts
 from paceline.launch.observer import Observer, observe
 from paceline.launch.summary import NoticeResult
 from paceline.transport.channel import ChannelClosedError
+from paceline.transport.framing import FrameError
+from paceline.transport.messages import Launcher
 
 AGAIN_AFTER_S = 0.5
+ANSWERS_WITHIN_S = 0.7
+"""Twice (to connect, to answer), and what follows, are less than the 2 s in which Ctrl-C ends a run."""
+FIRST_WORD_AFTER_S = 3.0
+NEXT_WORD_AFTER_S = 20.0
 PARTING_S = 2.0
 """How long host 0 stays after the run was stopped, so that the others hear why."""
 
 _GONE = ("left", "died", "evicted", "followed")
 
 
-def meet(hosts: Hosts, *, workers: int, given_up: Callable[[], bool]) -> Observer | None:
-    """Wait until host 0's server answers, and listen to it; None once ``given_up``.
+def meet(
+    hosts: Hosts, launcher: Launcher, *, workers: int, given_up: Callable[[], bool],
+    say: Callable[[str], None],
+) -> Observer | None:  # fmt: skip
+    """Wait until host 0's server answers, and listen to it; None once ``given_up``. Why it takes long is
+    said now and then.
 
-    Raises UsageError if it has another key.
+    Raises UsageError if it has another key, or was asked for another run.
     """
+    due_s = time.monotonic() + FIRST_WORD_AFTER_S
     while not given_up():
-        with suppress(ChannelClosedError):
-            return observe(str(hosts.server), workers=workers, key=hosts.key)
+        try:
+            return observe(
+                str(hosts.server),
+                launcher,
+                workers=workers,
+                key=hosts.key,
+                within_s=ANSWERS_WITHIN_S,
+            )
+        except (ChannelClosedError, FrameError, TimeoutError) as error:
+            reason = str(error)
+        if time.monotonic() >= due_s:
+            due_s = time.monotonic() + NEXT_WORD_AFTER_S
+            say(f"host 0 is not there yet, and is tried again: {reason}")
         time.sleep(AGAIN_AFTER_S)
     return None
 

@@ -32,6 +32,7 @@ from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
 from paceline.launch.output import Console
 from paceline.launch.request import RunRequest, checked, choose_out, left_out_of
+from paceline.launch.same_run import launcher_of
 from paceline.launch.signals import CaughtSignals
 from paceline.launch.summary import (
     RankResult,
@@ -86,8 +87,7 @@ class _Runner:
         started_s = time.monotonic()
         with ExitStack() as stack:
             signals = stack.enter_context(CaughtSignals())
-            directory = stack.enter_context(_private_directory())
-            server = self._start_server(directory, stack)
+            server = self._start_server(stack)
             console = virtual.Unprefixed(self._console) if self._is_virtual else self._console
             supervisor = Supervisor(signals=signals, console=console, server=server)
             self._announce()
@@ -124,14 +124,15 @@ class _Runner:
             return ends
         return virtual.ends_of(ends[0], self._request.workers, outcome)
 
-    def _start_server(self, directory: Path, stack: ExitStack) -> ServerProcess | None:
+    def _start_server(self, stack: ExitStack) -> ServerProcess | None:
         hosts = self._request.hosts
         if self._request.world_size == 1 or self._is_virtual or (hosts and hosts.number):
             return None
         from paceline.server.process import start_server
 
         server = start_server(
-            directory=directory, out=self._out, parent_pid=os.getpid(), linger_s=inf,
+            directory=stack.enter_context(_private_directory()), out=self._out,
+            parent_pid=os.getpid(), linger_s=inf,
             replay=server_record(self._request.replay), until=self._request.until,
             listen=None if hosts is None else hosts.server, key=None if hosts is None else hosts.key,
         )  # fmt: skip
@@ -142,14 +143,17 @@ class _Runner:
         self, supervisor: Supervisor, server: ServerProcess | None, stack: ExitStack
     ) -> PssSampler:
         if server is not None:
-            observer = observe(server.address, workers=self._request.world_size)
+            observer = observe(
+                server.address, launcher_of(self._request), workers=self._request.world_size
+            )
             stack.callback(observer.close)
             supervisor.listen(observer)
         elif self._request.hosts is not None:
             self._meet(self._request.hosts, supervisor, stack)
         self._ask_for_asides(supervisor, stack)
         try:
-            workers = self._start_workers(supervisor, server)
+            given_up = supervisor.interrupted()
+            workers = [] if given_up else self._start_workers(supervisor, server)
             sampler = PssSampler(_named_pids(workers, server))
             sampler.start()
             stack.callback(sampler.stop)
@@ -164,7 +168,10 @@ class _Runner:
     def _meet(self, hosts: Hosts, supervisor: Supervisor, stack: ExitStack) -> None:
         if not self._request.quiet:
             self._console.say(f"host {hosts.number} of {hosts.count}: meeting at {hosts.server}")
-        observer = meet(hosts, workers=self._request.world_size, given_up=supervisor.interrupted)
+        observer = meet(
+            hosts, launcher_of(self._request), workers=self._request.world_size,
+            given_up=supervisor.interrupted, say=self._console.say,
+        )  # fmt: skip
         if observer is not None:
             stack.callback(observer.close)
             supervisor.listen(observer)

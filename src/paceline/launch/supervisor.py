@@ -74,7 +74,6 @@ class Supervisor:
         self._workers: list[WorkerProcess] = []
         self._losses: dict[int, Loss] = {}
         self._ended_by_us: set[int] = set()
-        self._joined: set[int] = set()
         self._observer: Observer | None = None
         self._stop_by_s: float | None = None
         self._started_s = time.monotonic()
@@ -156,17 +155,8 @@ class Supervisor:
         worker.send_group(signal.SIGTERM)  # what it had started
         if self._end_of(worker).fate in ("raised", "stopped"):
             self._expect_stop()
-        self._give_up_the_absent()
-
-    def _give_up_the_absent(self) -> None:
-        """Stop those who wait for a worker that ended before the server ever saw it."""
-        absent = [one for one in self._workers if one.returncode is not None]
-        absent = [one for one in absent if one.rank not in self._joined]
-        if absent and self._joined and self._running() and self._observer is not None:
-            clauses = "; ".join(self._end_of(worker).describe() for worker in absent)
-            self._observer.abort(f"{clauses}, before it made its paceline.Worker")
-            self._observer = None  # once is enough
-            self._expect_stop()
+        if self._observer is not None:
+            self._observer.ended(worker.rank, self._end_of(worker).describe())
 
     def _check_server(self) -> None:
         if self._server is None or self.server_end is not None or self._ended_by_us:
@@ -248,10 +238,7 @@ class Supervisor:
         )
         if notice.kind not in QUIET_KINDS and not self._ended_by_us:
             self._console.say(notice.text)
-        if notice.kind == "joined":
-            self._joined.add(notice.rank)
-            self._give_up_the_absent()
-        elif notice.kind in ("evicted", "followed"):
+        if notice.kind in ("evicted", "followed"):
             self._losses[notice.rank] = notice.kind
         elif notice.kind == "halted":
             self._losses.setdefault(notice.rank, "halted")

@@ -16,6 +16,7 @@ from paceline.server.connection import Connection, Line, log
 from paceline.server.deaths import Deaths
 from paceline.server.door import Door
 from paceline.server.exchanges import Exchanges
+from paceline.server.launchers import Launchers
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
 from paceline.server.remote import RemoteConnection
@@ -33,6 +34,7 @@ from paceline.transport.messages import (
     Hello,
     Open,
     OpenPass,
+    ProcessEnded,
     Push,
     Read,
     Ready,
@@ -97,6 +99,7 @@ class Hub:
         self._deaths = Deaths(loop)
         self._exchanges = self._new_exchanges()
         self._door = Door(group)
+        self._launchers = Launchers()
         self._plane: Plane | None = None
         self._connections: set[Line] = set()
         self._roles: dict[Line, Member] = {}
@@ -116,6 +119,7 @@ class Hub:
     def hung_up(self, line: Line) -> None:
         """A connection from another host ended. That is how a death there is seen from here: once both
         of a worker's have, or one has for a while (what it said on the other may be under way)."""
+        self._launchers.hung_up(line)
         member = self._roles.get(line)
         if member is not None:
             both = not any(one is not None and one.open for one in (member.control, member.data))
@@ -148,6 +152,7 @@ class Hub:
         self._group.observers = [one for one in self._group.observers if one.open]
         if self._door.greeting is not None:
             self._look_after_members(self._door.greeting.evict_after_s)
+            self._give_up_the_absent()
             self._remind_of_the_late()
         if self._is_over():
             self._loop.stop()
@@ -165,6 +170,11 @@ class Hub:
         for member in silent:
             self._lose_silent(member)
         self.meet()  # the policy may have evicted somebody whom others wait for
+
+    def _give_up_the_absent(self) -> None:
+        """Stop those who wait for a worker that ended before it was seen here."""
+        if cause := self._launchers.cause(self._door.absent()):
+            self._group.halt(Stop(kind="peer-failed", rank=-1, text=cause))
 
     def _remind_of_the_late(self) -> None:
         """Say whom the others have been waiting for, once a while."""
@@ -195,6 +205,8 @@ class Hub:
             self._greet(connection, message)
         elif isinstance(message, Abort) and connection.trusted:
             self._abort(connection, message)
+        elif isinstance(message, ProcessEnded):
+            self._launchers.ended(connection, message)
         elif (member := self._roles.get(connection)) is None:
             raise FrameError(f"{type(message).__name__} before Hello")
         elif connection is member.control and isinstance(message, Beat):
@@ -267,7 +279,7 @@ class Hub:
     # --------------------------------------------------------------------------- coming, going
 
     def _greet(self, connection: Line, hello: Hello) -> None:
-        problem = self._door.objection(hello)
+        problem = self._door.objection(hello) or self._launchers.objection(hello.launcher)
         if problem:
             log(
                 f"{hello.role} connection of rank {hello.rank} (pid {hello.pid}) refused: {problem}"
@@ -276,6 +288,7 @@ class Hub:
         elif hello.role == "observer":
             connection.trust("an observer", urgent=True)
             self._group.observers.append(connection)
+            self._launchers.came(connection, hello.launcher)
             connection.send(Welcome(incarnation=0))
         elif self._door.is_early(hello):
             self._door.keep(connection, hello)

@@ -92,6 +92,10 @@ class RemoteConnection:
         self._queue(Kind.MESSAGE, memoryview(messages.encode(message)))
         self._flush()
 
+    def turn_away(self, why: str) -> None:
+        """Hang up on somebody who is nobody yet, with a line in the log."""
+        self._end(why)
+
     def drain(self) -> None:
         """Take in everything the peer had sent (it is dead: no more will come)."""
         while self.open and self._read():
@@ -239,11 +243,7 @@ class Gate:
         name = f"{address[0]}:{address[1]}"
         self._strangers = [one for one in self._strangers if one.open and not one.trusted]
         if len(self._strangers) >= MOST_STRANGERS:
-            log(
-                f"connection to {name} closed: {MOST_STRANGERS} others have not introduced themselves"
-            )
-            raw.close()
-            return
+            self._strangers.pop(0).turn_away("others want to come in, and it says nothing")
         line = RemoteConnection(
             raw, name, self._loop,
             key=self._key, on_message=self._on_message, on_end=self._on_end,

@@ -25,7 +25,7 @@ from paceline.transport.keys import addresses_of, key_for
 from paceline.transport.messages import MAX_MESSAGE_BYTES, Message, encode
 from paceline.transport.sockets import connect_to
 
-HANDSHAKE_WITHIN_S = 10.0
+ANSWERS_WITHIN_S = 10.0
 _SPOKEN = frozenset({Kind.MESSAGE, Kind.TENSOR})
 
 
@@ -138,15 +138,20 @@ class _Outbox:
                 self._changed.notify_all()
 
 
-def reach(address: str, key_file: Path | None) -> Channel | FrameChannel:
+def reach(
+    address: str, key_file: Path | None, *, timeout_s: float = ANSWERS_WITHIN_S
+) -> Channel | FrameChannel:
     """A channel to the server at ``address``: a socket's path, or ``tcp://HOST:PORT``. Raises as
     :func:`call` does."""
     remote = remote_from(address)
-    return connect(address) if remote is None else call(remote, key_file)
+    return connect(address) if remote is None else call(remote, key_file, timeout_s=timeout_s)
 
 
-def call(remote: Remote, key_file: Path | None, *, timeout_s: float = 10.0) -> FrameChannel:
+def call(
+    remote: Remote, key_file: Path | None, *, timeout_s: float = ANSWERS_WITHIN_S
+) -> FrameChannel:
     """A channel to the server at ``remote``, each end having proved to the other that it has the key.
+    ``timeout_s``: to connect, and then for the other end to answer.
 
     Raises UsageError for the lack of a key or another one than the server's, and
     :class:`ChannelClosedError` if nobody listens there.
@@ -157,7 +162,8 @@ def call(remote: Remote, key_file: Path | None, *, timeout_s: float = 10.0) -> F
     except OSError as error:
         raise ChannelClosedError(f"no server at {remote}: {error}") from None
     try:
-        _shake(connection, CallersHandshake(key=key, nonce=secrets.token_bytes(NONCE_BYTES)))
+        handshake = CallersHandshake(key=key, nonce=secrets.token_bytes(NONCE_BYTES))
+        _shake(connection, handshake, timeout_s)
     except WrongKeyError:
         connection.close()
         raise UsageError(
@@ -173,18 +179,18 @@ def call(remote: Remote, key_file: Path | None, *, timeout_s: float = 10.0) -> F
     return FrameChannel(connection)
 
 
-def _shake(connection: socket.socket, handshake: CallersHandshake) -> None:
+def _shake(connection: socket.socket, handshake: CallersHandshake, timeout_s: float) -> None:
     reader = FrameReader(kinds=frozenset({Kind.HANDSHAKE}), limit_bytes=0)
     said: Came | None = None
     _send_handshake(connection, handshake.begin())
     try:
         while said is None:
-            count = _read_into(connection, reader.room, HANDSHAKE_WITHIN_S)
+            count = _read_into(connection, reader.room, timeout_s)
             if count == 0:
                 raise FrameError("it hung up during the handshake")
             said = reader.wrote(count)
     except TimeoutError:
-        raise FrameError(f"no handshake within {HANDSHAKE_WITHIN_S:g} s") from None
+        raise FrameError(f"no handshake within {timeout_s:g} s") from None
     _send_handshake(connection, handshake.answer(said.body))
 
 

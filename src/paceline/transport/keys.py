@@ -82,5 +82,5 @@ def addresses_of(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise bad_value("host", host, "a host's name or address", str(error)) from None
+        raise bad_value("host", host, "a host's name or address", str(error)) from error
     return [str(one[4][0]).split("%")[0] for one in found]

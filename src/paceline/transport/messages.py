@@ -26,7 +26,7 @@ import msgspec
 
 from paceline.events import Left
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 MAX_HELLO_BYTES = 64 * 2**10  # before a Hello nobody is trusted with more
 MAX_MESSAGE_BYTES = 2**32 - 1  # an optimizer's state can be long; memory is taken as bytes arrive
 
@@ -45,6 +45,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=Tr
 # ----------------------------------------------------------------------- either connection
 
 
+class Launcher(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Of an observer that starts workers, the ``ranks`` of host ``number``. ``said``: what its command line
+    says of the run, which must be the same on all hosts."""
+
+    number: int
+    ranks: list[int]
+    said: dict[str, str]
+
+
 class Hello(Message, frozen=True, kw_only=True):
     """First message on a connection. Reply: Welcome."""
 
@@ -55,6 +64,7 @@ class Hello(Message, frozen=True, kw_only=True):
     pid: int
     host: str
     evict_after_s: float
+    launcher: Launcher | None = None
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -65,6 +75,13 @@ class Stop(Message, frozen=True, kw_only=True):
     """Every worker must stop; sent instead of any reply, and on control connections."""
 
     kind: Literal["peer-lost", "peer-failed", "evicted", "refused", "shutdown", "inconsistent"]
+    rank: int
+    text: str
+
+
+class ProcessEnded(Message, frozen=True, kw_only=True):
+    """From a launcher: the process of its worker ``rank`` is no more; ``text`` says how. No reply."""
+
     rank: int
     text: str
 
@@ -437,7 +454,7 @@ AnyMessage = (
     Hello | Welcome | Stop | Abort | Beat | Gather | Gathered | Bye | Gone
     | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Filled | Push | Decided
     | Read | Latest | Fetch | State | Notice | Progress | Witness | Witnessed | Vouch | Vouched
-    | HandIn | HandedIn | TakeCut | CutTaken
+    | HandIn | HandedIn | TakeCut | CutTaken | ProcessEnded
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -165,7 +165,7 @@ def _agreed(name: PlaneName, training: Training, member: _Member) -> Parts:
     """The parts, once all ranks have compared what they train and share rank 0's start."""
     session, launch, options = member.session, member.launch, member.options
     if session is not None:
-        compare(session, training, said(options, launch, training))
+        compare(session, training, said(options, launch, training) | {"plane": name})
     circle = _circle(training.strategy, member)
     pace = _pace(name, member, circle, training.clock_s)
     timed = not launch.virtual and member.cluster is None  # else its time is not the machine's

@@ -64,7 +64,9 @@ def circle_of(
 
     Raises UsageError.
     """
-    reached = "by frames" if session.frames is not None else "in memory"  # a group shares one of them
+    reached = (
+        "by frames" if session.frames is not None else "in memory"
+    )  # a group shares one of them
     said = session.gather("groups", f"{identity()} {node} {reached}".encode())
     hosts = [one.decode() for one in said]
     groups = groups_by(hosts, size)

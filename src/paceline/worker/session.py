@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 from paceline.errors import PacelineError, PeerLostError, ServerLostError
 from paceline.launch.context import Launch
 from paceline.launch.rendezvous import Rendezvous, find_server
+from paceline.transport.addresses import remote_from
 from paceline.transport.channel import Channel, ChannelClosedError
 from paceline.transport.frame_channel import FrameChannel, reach
 from paceline.transport.framing import FrameError
@@ -35,6 +36,9 @@ from paceline.transport.messages import (
 from paceline.worker.halt import Halt, stop_error
 from paceline.worker.heartbeat import Heartbeat
 
+TRIES = 4
+AGAIN_AFTER_S = 0.5
+"""A server that strangers beset may hang up on whoever is slow to introduce himself."""
 SETTLE_S = 5.0
 """How long a broken connection waits for the server to say which rank is to blame."""
 
@@ -212,12 +216,18 @@ def hello(launch: Launch, role: Literal["control", "data"], evict_after_s: float
 
 
 def _call_on(address: str, launch: Launch, introduction: Hello) -> Channel | FrameChannel:
-    try:
-        channel = reach(address, launch.key)
-        introduce(channel, introduction)
-    except (ChannelClosedError, FrameError) as error:
-        raise ServerLostError(f"No server answers at {address}: {error}") from error
-    return channel
+    tries = TRIES if remote_from(address) else 1
+    for left in reversed(range(tries)):
+        try:
+            channel = reach(address, launch.key)
+            introduce(channel, introduction)
+        except (ChannelClosedError, FrameError) as error:
+            if not left:
+                raise ServerLostError(f"No server answers at {address}: {error}") from error
+            time.sleep(AGAIN_AFTER_S)
+        else:
+            return channel
+    raise AssertionError("the last try returns or raises")
 
 
 def introduce(wire: Wire, introduction: Hello) -> None:
