@@ -12,13 +12,14 @@ from click.testing import CliRunner
 from paceline.cli import paceline as command_line
 from paceline.errors import UsageError
 from paceline.launch.context import launch_from
-from paceline.launch.hosts import Hosts, checked_hosts, hosts_from, identity
+from paceline.launch.hosts import Hosts, checked_hosts, hosts_from, identity, on_each
 from paceline.launch.meeting import PARTING_S, Elsewhere
-from paceline.launch.request import RunRequest, checked
+from paceline.launch.request import RunRequest, checked, left_out_of
 from paceline.launch.summary import NoticeResult
 from paceline.transport.addresses import Remote, remote_from
 from paceline.transport.keys import make_key
 
+CLUSTER = "[workers]\ncount = 2\nstep_s = 1.0\n"
 SAID: dict[str, Any] = {
     "nnodes": 2, "node_rank": 1, "master_addr": "127.0.0.1", "master_port": None, "key": None,
 }  # fmt: skip
@@ -62,6 +63,10 @@ def test_half_of_it_is_refused_with_the_other_half(changes: dict[str, Any], word
         ({"master_port": 65535}, "--master-port=65535"),
         ({"master_addr": "192.0.2.1"}, "can be reached from other machines, and no key was given"),
         ({"key": Path("/no/such/key")}, "No such file"),
+        ({"key": Path("/tmp")}, "this is none"),
+        ({"master_addr": ""}, "master_addr=''.*it is empty"),
+        ({"master_addr": "no such host"}, "master_addr='no such host'"),
+        ({"master_addr": ":::"}, "master_addr=':::'"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(
@@ -71,6 +76,26 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert hosts is not None
     with pytest.raises(UsageError, match=words):
         checked_hosts(hosts)
+
+
+def test_an_address_may_be_written_as_in_a_url() -> None:
+    hosts = of_two(master_addr="[::1]")
+    assert hosts is not None
+    assert hosts.server.host == "::1"
+
+
+def test_what_describes_all_workers_is_divided_among_hosts() -> None:
+    assert on_each(2, 4, "cluster.toml") == 2
+    with pytest.raises(UsageError, match=r"nnodes=2: .*the 3 workers of run.* -n"):
+        on_each(2, 3, "run")
+
+
+def test_whom_an_emulated_cluster_leaves_out_counts_all_hosts(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    request = RunRequest(script=tmp_path, hosts=of_two(), emulate=cluster)
+    assert left_out_of(request) == ""
+    assert "rank 1 left out" in left_out_of(RunRequest(script=tmp_path, emulate=cluster))
 
 
 def test_virtual_workers_and_replays_are_on_one_host(tmp_path: Path) -> None:

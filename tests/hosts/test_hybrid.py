@@ -222,6 +222,15 @@ def test_members_may_run_out_of_their_own_data_at_different_times(
     )
 
 
+def test_workers_that_share_memory_and_workers_that_do_not_are_no_group(places: Places) -> None:
+    """Two launchers on one machine: the same host by name, and the server by two ways."""
+    everyone = run(launches(places, 2, (1,)), "hybrid:async", None, total=8)
+    assert batches_of(everyone) == list(range(8))
+    assert all(seen.outcomes for seen in everyone)
+    with pytest.raises(UsageError, match="group_size=2: ranks 0, 1"):
+        run(launches(places, 2, (1,)), "hybrid:async", 2, total=8)
+
+
 def test_groups_of_one_are_the_outer_strategy(places: Places) -> None:
     everyone = run(launches(places, 1), "hybrid:async", 1, total=9, window=2)
     assert distance(everyone[0].parameters, sync_loop(1, 2, 9)) <= 1e-10

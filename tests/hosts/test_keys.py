@@ -46,6 +46,13 @@ def test_a_file_that_holds_no_key_is_refused_without_showing_it(tmp_path: Path, 
     assert not text or text not in str(refused.value)
 
 
+def test_a_directory_or_a_pipe_is_no_key_and_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(UsageError, match="a key's file"):
+            read_key(path)
+
+
 def test_no_file_is_said_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"No such file.*paceline key FILE"):
         read_key(tmp_path / "key")

@@ -18,6 +18,7 @@ from paceline.launch.asides import (
     LiveVerdict,
     next_pause_s,
     slow_start,
+    stopped_server,
 )
 
 
@@ -153,3 +154,14 @@ def test_the_end_of_a_run_does_not_wait_for_a_verdict_on_a_huge_trace(tmp_path, 
     verdict = LiveVerdict(slowed(tmp_path), shown="runs/x")
     verdict.close()
     assert verdict.last() == ""
+
+
+def test_a_server_that_is_stopped_is_said_once_each_time():
+    now_s, stopped = 0.0, True
+    aside = stopped_server(lambda: stopped, lambda: now_s)
+    said = []
+    for now_s in range(20):
+        stopped = not 8 <= now_s < 10
+        if aside():
+            said.append(now_s)
+    assert said == [3, 13]

@@ -46,3 +46,11 @@ def test_a_checkpoint_alone_does_not_say_the_script(run: Path) -> None:
     (run / "run.json").unlink()
     with pytest.raises(UsageError, match="Give SCRIPT"):
         continued({**OPTIONS, "resume": run})
+
+
+def test_a_run_of_several_hosts_is_resumed_with_as_many_workers_in_all(run: Path) -> None:
+    options = continued({**OPTIONS, "nnodes": 3, "resume": run})
+    assert (options["workers"], options["threads"]) == (1, 2)
+    with pytest.raises(UsageError, match=r"nnodes=2: .*a divisor of the 3 workers"):
+        continued({**OPTIONS, "nnodes": 2, "resume": run})
+    assert continued({**OPTIONS, "nnodes": 2, "workers": 2, "resume": run})["threads"] is None

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Aside = Callable[[], str]
 LONG_START_S = 3.0
+STOPPED_POLL_S = 1.0
+STOPPED_FOR_S = 3.0
 LOOK_EVERY_S = 10.0
 FIRST_MINUTES_S = 180.0
 GROWTH = 1.5
@@ -53,6 +56,32 @@ def slow_start(directory: Path, clock_s: Callable[[], float]) -> Aside:
             "the workers are still starting (importing torch, running the script up to its "
             "paceline.Worker)"
         )  # fmt: skip
+
+    return aside
+
+
+def stopped_server(is_stopped: Callable[[], bool], clock_s: Callable[[], float]) -> Aside:
+    """Says so each time that the server's process was stopped and stays so: to those who wait for it, it
+    looks slow."""
+    due_s, since_s, said = 0.0, inf, False
+
+    def aside() -> str:
+        nonlocal due_s, since_s, said
+        now_s = clock_s()
+        if now_s < due_s:
+            return ""
+        due_s = now_s + STOPPED_POLL_S
+        if not is_stopped():
+            since_s, said = inf, False
+            return ""
+        since_s = min(since_s, now_s)
+        if said or now_s - since_s < STOPPED_FOR_S:
+            return ""
+        said = True
+        return (
+            "the server's process is stopped (SIGSTOP, a debugger), and all workers wait for it: "
+            "continue it with kill -CONT, or end the run with Ctrl-C"
+        )
 
     return aside
 

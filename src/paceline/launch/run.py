@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, TextIO
 from paceline import events, trace
 from paceline.checkpoints import point_to
 from paceline.launch import virtual
-from paceline.launch.asides import LiveVerdict, slow_start
+from paceline.launch.asides import LiveVerdict, slow_start, stopped_server
 from paceline.launch.context import Launch
 from paceline.launch.hosts import Hosts
 from paceline.launch.meeting import Elsewhere, meet
@@ -43,7 +44,7 @@ from paceline.launch.summary import (
 )
 from paceline.launch.supervisor import Supervisor
 from paceline.launch.verdict import WorkerEnd, judge
-from paceline.launch.workers import WorkerFactory, WorkerProcess
+from paceline.launch.workers import WorkerFactory, WorkerProcess, is_stopped
 from paceline.replay.record import server_record
 from paceline.runs import rank_files
 
@@ -150,6 +151,8 @@ class _Runner:
             supervisor.listen(observer)
         elif self._request.hosts is not None:
             self._meet(self._request.hosts, supervisor, stack)
+        if server is not None:
+            supervisor.ask(stopped_server(partial(is_stopped, server.pid), time.monotonic))
         self._ask_for_asides(supervisor, stack)
         try:
             given_up = supervisor.interrupted()

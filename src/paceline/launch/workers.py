@@ -63,10 +63,7 @@ class WorkerProcess:
 
     def is_stopped(self) -> bool:
         """Whether it was stopped (SIGSTOP) and not continued."""
-        try:
-            return bool(psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
-        except psutil.Error:
-            return False
+        return is_stopped(self.pid)
 
     def send(self, number: signal.Signals) -> None:
         """Signal the worker itself, if it has not ended."""
@@ -85,6 +82,14 @@ class WorkerProcess:
             return True
         except PermissionError:  # macOS says so of zombies
             return True
+        return False
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped (SIGSTOP) and not continued."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
         return False
 
 
