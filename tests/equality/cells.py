@@ -109,3 +109,11 @@ def covering_subset(workers: int) -> list[Cell]:
     joint = [cell for cell in cells if cell.strategy in JOINT]
     picked = [cell for index, cell in enumerate(joint) if (index * 7 + workers * 3) % 17 == 0]
     return picked + [cell for cell in cells if cell.strategy not in JOINT][workers % 3 :: 3]
+
+
+def chosen(which: str, workers: int) -> list[Cell]:
+    """The cells of a setting: "full", "subset", or "divided": the subset's that have a server."""
+    if which == "full":
+        return full_matrix()
+    subset = covering_subset(workers)
+    return [cell for cell in subset if which == "subset" or cell.strategy != "sync:allreduce"]

@@ -3,18 +3,19 @@
 Bit-identical: one worker = the plain loop; ``sync:server`` = ``ssp:0`` = the list of workers with
 average, step and broadcast; ``async:sum`` and ``ssp:2:sum`` with SGD = receive, subtract, reply, in
 the recorded order; ranks among themselves, always; and all of this in virtual time, and between two
-hosts (network namespaces; ``full``), as well.
+hosts (network namespaces; ``full``), with a shard on each, too.
 Close: ``sync:allreduce``, and everything against one undistributed process that computes each
 update's samples as one batch.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
-from cells import DTYPES, JOINT, Cell, covering_subset, full_matrix
+from cells import DTYPES, JOINT, Cell, chosen
 from oracles import (
     Parameters,
     one_large_batch,
@@ -40,9 +41,12 @@ class Trained:
 
     def __init__(self, *, workers: int, which: str, out: Path, where: str) -> None:
         self.workers, self.out, self.virtual = workers, out, where == "virtual"
-        self.cells = full_matrix() if which == "full" else covering_subset(workers)
-        run = _on_two_hosts if where == "hosts" else _on_this_one
-        recorded = run([str(out), which, str(SEED)], workers, out, virtual=self.virtual)
+        self.cells = chosen(which, workers)
+        args = [str(out), which, str(SEED)]
+        if where in ("hosts", "shards"):
+            recorded = _on_two_hosts(args, workers, out, divided=which == "divided")
+        else:
+            recorded = _on_this_one(args, workers, virtual=self.virtual)
         self.histories = _histories(recorded) if workers > 1 else []
 
     def parameters(self, cell: Cell, rank: int = 0) -> Parameters:
@@ -56,19 +60,26 @@ class Trained:
         return self.histories[on_server.index(cell)]
 
 
-def _on_this_one(args: list[str], workers: int, _out: Path, *, virtual: bool) -> Path:
+def _on_this_one(args: list[str], workers: int, *, virtual: bool) -> Path:
     cluster = CLUSTER if virtual else None
     run = run_script(SCRIPT, args, workers=workers, timeout_s=1500, virtual=cluster)
     assert run.exit_code == 0, run.stderr[-4000:]
     return run.out
 
 
-def _on_two_hosts(args: list[str], workers: int, out: Path, *, virtual: bool) -> Path:
-    assert not virtual
+def _on_two_hosts(args: list[str], workers: int, out: Path, *, divided: bool) -> Path:
+    words = ("--shards", "hosts") if divided else ()
     with two_hosts() as places:
-        launched = Launched(places, SCRIPT, args, workers=workers // 2, out=out)
+        launched = Launched(
+            places, SCRIPT, args, workers=workers // 2, out=out, words=words,
+        )  # fmt: skip
         for end in launched.wait(1500):
             assert end.exit_code == 0, end.said[-4000:]
+            said = re.search(r"divided: (\S+) MB in the server, (\S+) MB in shard 1", end.said)
+            assert bool(said) == divided
+            if said:
+                here, there = float(said[1]), float(said[2])
+                assert 0 < here < 2 * there < 4 * here, said[0]
     return gathered(out)
 
 
@@ -105,6 +116,7 @@ def _setting(workers: int, which: str, where: str = "") -> object:
 SETTINGS = [_setting(n, which) for which in ("subset", "full") for n in (1, 2, 3, 4)]
 SETTINGS += [_setting(4, "subset", "virtual"), _setting(3, "full", "virtual")]
 SETTINGS += [_setting(2, "subset", "hosts"), _setting(4, "subset", "hosts")]
+SETTINGS += [_setting(2, "divided", "shards"), _setting(4, "divided", "shards")]
 
 
 @pytest.fixture(scope="module", params=SETTINGS)

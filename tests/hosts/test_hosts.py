@@ -22,6 +22,7 @@ from paceline.transport.keys import make_key
 CLUSTER = "[workers]\ncount = 2\nstep_s = 1.0\n"
 SAID: dict[str, Any] = {
     "nnodes": 2, "node_rank": 1, "master_addr": "127.0.0.1", "master_port": None, "key": None,
+    "shards": None,
 }  # fmt: skip
 
 
@@ -61,6 +62,8 @@ def test_half_of_it_is_refused_with_the_other_half(changes: dict[str, Any], word
     [
         ({"node_rank": 2}, "--node-rank=2: expected a whole number from 0 to 1"),
         ({"master_port": 65535}, "--master-port=65535"),
+        ({"shards": "3"}, "--shards=3: expected hosts, or a whole number from 1 to 2"),
+        ({"shards": "0"}, "--shards=0"),
         ({"master_addr": "192.0.2.1"}, "can be reached from other machines, and no key was given"),
         ({"key": Path("/no/such/key")}, "No such file"),
         ({"key": Path("/tmp")}, "this is none"),
@@ -96,6 +99,30 @@ def test_whom_an_emulated_cluster_leaves_out_counts_all_hosts(tmp_path: Path) ->
     request = RunRequest(script=tmp_path, hosts=of_two(), emulate=cluster)
     assert left_out_of(request) == ""
     assert "rank 1 left out" in left_out_of(RunRequest(script=tmp_path, emulate=cluster))
+
+
+@pytest.mark.parametrize(("said", "shards"), [(None, 1), ("1", 1), ("hosts", 2), ("2", 2)])
+def test_so_many_hosts_hold_a_part(said: str | None, shards: int) -> None:
+    hosts = of_two(shards=said)
+    assert hosts is not None
+    assert hosts.shards == shards
+    assert hosts.has_shard == (shards == 2)  # it is host 1; host 0's shard is the server
+
+
+def test_a_number_of_shards_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="--shards='many'"):
+        of_two(shards="many")
+    with pytest.raises(UsageError, match="--shards is about several hosts"):
+        of_two(nnodes=None, node_rank=None, master_addr=None, shards="hosts")
+
+
+def test_an_emulated_server_is_not_divided(tmp_path: Path) -> None:
+    script, cluster = tmp_path / "train.py", tmp_path / "cluster.toml"
+    script.touch()
+    cluster.write_text(CLUSTER)
+    request = RunRequest(script=script, hosts=of_two(shards="2"), emulate=cluster)
+    with pytest.raises(UsageError, match="--shards and --emulate cannot work together"):
+        checked(request)
 
 
 def test_virtual_workers_and_replays_are_on_one_host(tmp_path: Path) -> None:

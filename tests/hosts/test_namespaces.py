@@ -90,9 +90,9 @@ def workers_of(launcher: subprocess.Popen[str]) -> list[psutil.Process]:
     ]
 
 
-def when_training(out: Path, act: Callable[[], object]) -> None:
+def when_training(out: Path, act: Callable[[], object], within_s: float = 200) -> None:
     """``act()`` once rank 1 has begun some windows."""
-    by_s = time.monotonic() + 200
+    by_s = time.monotonic() + within_s
     record = out / "0" / "server.jsonl"
     while not (record.exists() and record.read_text().count('["update"') > 5):
         assert time.monotonic() < by_s, "nobody trains"

@@ -10,6 +10,8 @@ import torch
 
 from paceline.errors import UsageError
 from paceline.gradients.buckets import buckets_of
+from paceline.server.applying import apply
+from paceline.server.elsewhere import Elsewhere
 from paceline.server.joint import Gradients, Part
 from paceline.server.shards import Shard, Update
 from paceline.server.tiles import Pieces
@@ -77,9 +79,11 @@ class OnServer:
 
     def update(self, updates: list[tuple[list[Part], float, float]], **options: Any) -> Any:
         target = options.pop("target", self.pieces)
-        applied = self.shard.apply(
+        applied = apply(
+            self.shard,
             [Update(parts=p, divisor=d, lr_scale=s) for p, d, s in updates],
-            source=self.pieces, target=target, **{"clip_norm": None, **options},
+            source=self.pieces, target=target, elsewhere=Elsewhere(),
+            **{"clip_norm": None, **options},
         )  # fmt: skip
         if any(one.applied for one in applied):
             self.pieces = target

@@ -7,7 +7,7 @@ from torch import nn
 
 from paceline.server.witnesses import KEPT_WINDOWS, Witnesses
 from paceline.transport.facts import compare, describe
-from paceline.transport.messages import Fact, Witness
+from paceline.transport.witness_messages import Fact, Witness
 from paceline.worker.hand_changes import HandChanges
 from paceline.worker.moving_buffers import MovingBuffers
 

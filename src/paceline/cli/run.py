@@ -12,7 +12,7 @@ OVERRIDES = (
     "accumulate", "clip_norm", "precision", "batch_norm", "recipe", "compress", "evict_after_s",
     "group_size",
 )  # fmt: skip
-HOST_WORDS = ("nnodes", "node_rank", "master_addr", "master_port", "key")
+HOST_WORDS = ("nnodes", "node_rank", "master_addr", "master_port", "key", "shards")
 EPILOG = """
 \b
 Example:
@@ -93,6 +93,9 @@ Exit codes:
 )
 @click.option(
     "--key", type=Path, metavar="FILE", help="Made by `paceline key`, equal on all hosts."
+)
+@click.option(
+    "--shards", metavar="N|hosts", help="Hosts that hold a part of the parameters. [default: 1]"
 )
 @click.option("--out", type=Path, metavar="DIR", help="Where to record. [default: runs/...]")
 @click.option("--seed", type=int, help="Of random, numpy, torch; {seed} in ARGS. [default: 0]")

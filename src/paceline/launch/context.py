@@ -28,7 +28,8 @@ class Launch:
     ``virtual``: all workers live in one process, by a simulated clock. ``replay``: the directory of
     the run that is run again here, ``until`` its version up to which. ``key``: the file of the key that
     its hosts share. ``local_world_size``: workers of this host, ``master_addr``: where rank 0's host is
-    reached from others; None if the launcher does not say.
+    reached from others; None if the launcher does not say. ``shards``: into how many the parameters are
+    divided.
     """
 
     rank: int = 0
@@ -48,6 +49,7 @@ class Launch:
     key: Path | None = None
     local_world_size: int | None = None
     master_addr: str | None = None
+    shards: int = 1
 
     @property
     def several_hosts(self) -> bool:

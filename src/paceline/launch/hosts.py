@@ -22,6 +22,7 @@ from paceline.transport.addresses import Remote
 from paceline.transport.keys import addresses_of, key_for
 
 MOST_HOSTS = 256
+_WORDS = ("node_rank", "master_addr", "master_port", "key", "shards")
 DEFAULT_PORT = 29500
 """torchrun's."""
 
@@ -29,12 +30,19 @@ DEFAULT_PORT = 29500
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
     """``count`` hosts, of which this is number ``number``; ``server``: where host 0 is reached, by whoever
-    has the key in the file ``key`` (None: by this machine only)."""
+    has the key in the file ``key`` (None: by this machine only). ``shards``: so many of the first hosts
+    hold a part of the parameters."""
 
     count: int
     number: int
     server: Remote
     key: Path | None
+    shards: int = 1
+
+    @property
+    def has_shard(self) -> bool:
+        """Whether this host holds a part of the parameters, and is not host 0."""
+        return 0 < self.number < self.shards
 
     def environment(self) -> dict[str, str]:
         """For scripts that use torch.distributed themselves, and for gloo: which interface leads there."""
@@ -57,6 +65,10 @@ def checked_hosts(hosts: Hosts) -> Hosts:
         raise bad_value("--node-rank", hosts.number, f"a whole number from 0 to {hosts.count - 1}")
     if not 0 < hosts.server.port < 2**16 - 1:
         raise bad_value("--master-port", hosts.server.port, "a whole number from 1 to 65534")
+    if not 1 <= hosts.shards <= hosts.count:
+        raise bad_value(
+            "--shards", hosts.shards, f"hosts, or a whole number from 1 to {hosts.count} (--nnodes)"
+        )
     _check_address(hosts.server.host)
     key_for(hosts.server.host, hosts.key, addresses_of)
     return hosts
@@ -89,7 +101,7 @@ def identity() -> str:
 
 def hosts_from(options: Mapping[str, Any]) -> Hosts | None:
     """What the command line says of hosts; None if it is one. Raises UsageError for half of it."""
-    said = {name: options[name] for name in ("node_rank", "master_addr", "master_port", "key")}
+    said = {name: options[name] for name in _WORDS}
     if options["nnodes"] in (None, 1):
         for name, value in said.items():
             if value is not None:
@@ -102,12 +114,12 @@ def hosts_from(options: Mapping[str, Any]) -> Hosts | None:
                 f"--nnodes={options['nnodes']} needs --{name.replace('_', '-')}: each host has its number "
                 "(--node-rank, from 0), and all name the address of host 0 (--master-addr)."
             )
-    port, key = said["master_port"], said["key"]
+    port, key, shards = said["master_port"], said["key"], said["shards"]
     address = said["master_addr"].removeprefix("[").removesuffix("]")  # IPv6, as in a URL
     where = Remote(host=address, port=DEFAULT_PORT if port is None else port)
     return Hosts(
         count=options["nnodes"], number=said["node_rank"], server=where,
-        key=None if key is None else key.absolute(),
+        key=None if key is None else key.absolute(), shards=_shards(shards, options["nnodes"]),
     )  # fmt: skip
 
 
@@ -120,6 +132,15 @@ def on_each(hosts: int, workers: int, source: str) -> int:
             "Or say how many are on each host: -n.",
         )  # fmt: skip
     return workers // hosts
+
+
+def _shards(said: str | None, hosts: int) -> int:
+    """``hosts``: one for each."""
+    if said is None or said == "hosts":
+        return 1 if said is None else hosts
+    if not said.isdecimal():
+        raise bad_value("--shards", said, f"hosts, or a whole number from 1 to {hosts} (--nnodes)")
+    return int(said)
 
 
 def _interface_to(remote: Remote) -> str:

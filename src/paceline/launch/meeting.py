@@ -5,8 +5,11 @@ Knows notices and no workers.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.launch.hosts import Hosts
 from paceline.launch.observer import Observer, observe
@@ -14,6 +17,9 @@ from paceline.launch.summary import NoticeResult
 from paceline.transport.channel import ChannelClosedError
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Launcher
+
+if TYPE_CHECKING:
+    from paceline.server.process import ServerProcess
 
 AGAIN_AFTER_S = 0.5
 ANSWERS_WITHIN_S = 0.7
@@ -52,6 +58,16 @@ def meet(
             say(f"host 0 is not there yet, and is tried again: {reason}")
         time.sleep(AGAIN_AFTER_S)
     return None
+
+
+def own_shard(hosts: Hosts, directory: Path) -> ServerProcess:
+    """The shard that this host holds, started. It ends with host 0's server."""
+    from paceline.server.process import start_shard
+
+    return start_shard(
+        directory=directory, number=hosts.number, hub=hosts.server, key=hosts.key,
+        parent_pid=os.getpid(),
+    )  # fmt: skip
 
 
 class Elsewhere:

@@ -197,6 +197,10 @@ def _check_hosts(request: RunRequest) -> None:
             "--nnodes and virtual time (or a replay) cannot work together: there all workers are on one "
             "host. Leave --nnodes out."
         )
+    if request.hosts.shards > 1 and request.emulate is not None:
+        raise UsageError(
+            "--shards and --emulate cannot work together: an emulated server is one. Leave one of them out."
+        )
 
 
 def _check_script(script: Path) -> None:

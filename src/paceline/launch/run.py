@@ -28,7 +28,7 @@ from paceline.launch import virtual
 from paceline.launch.asides import LiveVerdict, slow_start, stopped_server
 from paceline.launch.context import Launch
 from paceline.launch.hosts import Hosts
-from paceline.launch.meeting import Elsewhere, meet
+from paceline.launch.meeting import Elsewhere, meet, own_shard
 from paceline.launch.memory import PssSampler
 from paceline.launch.observer import observe
 from paceline.launch.output import Console
@@ -136,9 +136,18 @@ class _Runner:
             parent_pid=os.getpid(), linger_s=inf,
             replay=server_record(self._request.replay), until=self._request.until,
             listen=None if hosts is None else hosts.server, key=None if hosts is None else hosts.key,
+            shards=1 if hosts is None else hosts.shards,
         )  # fmt: skip
         stack.callback(server.stop)
         return server
+
+    def _start_shard(self, stack: ExitStack) -> ServerProcess | None:
+        hosts = self._request.hosts
+        if hosts is None or not hosts.has_shard:
+            return None
+        shard = own_shard(hosts, stack.enter_context(_private_directory()))
+        stack.callback(shard.stop)
+        return shard
 
     def _supervise(
         self, supervisor: Supervisor, server: ServerProcess | None, stack: ExitStack
@@ -154,6 +163,7 @@ class _Runner:
         if server is not None:
             supervisor.ask(stopped_server(partial(is_stopped, server.pid), time.monotonic))
         self._ask_for_asides(supervisor, stack)
+        shard = self._start_shard(stack)
         try:
             given_up = supervisor.interrupted()
             workers = [] if given_up else self._start_workers(supervisor, server)
@@ -164,6 +174,8 @@ class _Runner:
             if server is not None and self._request.hosts is not None:
                 elsewhere = Elsewhere(self._request.ranks, time.monotonic)
                 supervisor.wait_for(lambda: elsewhere.over(supervisor.notices))
+            if shard is not None:  # workers of other hosts may still need it
+                supervisor.wait_for(lambda: shard.poll() is not None)
         finally:
             supervisor.end()
         return sampler
@@ -219,6 +231,7 @@ class _Runner:
             key=None if hosts is None else hosts.key,
             local_world_size=request.workers,
             master_addr=None if hosts is None else hosts.server.host,
+            shards=1 if hosts is None else hosts.shards,
         )
 
     def _announce(self) -> None:

@@ -24,6 +24,7 @@ def _said(request: RunRequest) -> dict[str, str]:
     overrides = {name: str(value) for name, value in request.worker_overrides().items()}
     return {
         "nnodes": str(1 if request.hosts is None else request.hosts.count),
+        "shards": str(1 if request.hosts is None else request.hosts.shards),
         "workers": str(request.workers),
         "script": request.script.name,
         **overrides,

@@ -105,16 +105,16 @@ class Supervisor:
                 self._console.say(text)
 
     def wait_for(self, done: Callable[[], bool]) -> None:
-        """Go on listening until ``done()``, or Ctrl-C, or the server's end."""
-        while not done() and not self.interrupted() and self._server_lives():
+        """Go on listening until ``done()``, or Ctrl-C, or the end of this host's server, if it has one."""
+        while not done() and not self.interrupted() and not self._server_ended():
             self._turn()
 
     def interrupted(self) -> bool:
         """Whether a signal has come."""
         return self._signals.first is not None
 
-    def _server_lives(self) -> bool:
-        return self._server is not None and self._server.poll() is None
+    def _server_ended(self) -> bool:
+        return self._server is not None and self._server.poll() is not None
 
     def end(self) -> None:
         """End every process that is left, pass on the last output, let go of everything."""

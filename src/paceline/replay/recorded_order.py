@@ -22,8 +22,9 @@ from paceline.server.members import Member
 from paceline.server.turns import Host
 from paceline.transport import messages
 from paceline.transport.messages import Stop
+from paceline.transport.witness_messages import Vouch, Witness
 
-_WHENEVER = (messages.Open, messages.Gather, messages.Witness, messages.Vouch)
+_WHENEVER = (messages.Open, messages.Gather, Witness, Vouch)
 _TO_SAVE = (*_WHENEVER, messages.HandIn, messages.TakeCut)
 
 

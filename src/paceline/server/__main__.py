@@ -21,10 +21,12 @@ from paceline.errors import UsageError
 from paceline.recorder import Recorder
 from paceline.server.app import Server
 from paceline.server.deaths import has_ended
+from paceline.server.far_shards import FarShards
 from paceline.server.lean_torch import leave_out_the_compiler
 from paceline.server.turns import AsTheyCome, Turns
 from paceline.transport.addresses import remote_from
 from paceline.transport.keys import addresses_of, key_for
+from paceline.transport.messages import PROTOCOL_VERSION, Hello
 from paceline.transport.sockets import listen_on
 
 EXIT_USAGE = 2
@@ -46,6 +48,7 @@ def main() -> int:
         clock_s=time.monotonic,
         turns=_turns(options),
         abroad=abroad,
+        far=_far(options),
     )
     _shut_down_on_signals(server)
     if options.parent is not None:
@@ -80,6 +83,19 @@ def _abroad(options: argparse.Namespace) -> tuple[socket.socket, bytes] | None:
     return listen_on(remote), key
 
 
+def _far(options: argparse.Namespace) -> FarShards | None:
+    """The shards that are to come from other hosts."""
+    if options.shards == 1:
+        return None
+    introduction = Hello(
+        protocol=PROTOCOL_VERSION, role="hub", rank=0, world_size=0, pid=os.getpid(),
+        host=socket.gethostname(), evict_after_s=0.0,
+    )  # fmt: skip
+    return FarShards(
+        options.shards - 1, key=options.key, clock_s=time.monotonic, introduction=introduction
+    )
+
+
 def _turns(options: argparse.Namespace) -> Callable[[Recorder], Turns]:
     if options.replay is None:
         return AsTheyCome
@@ -102,6 +118,9 @@ def _parse() -> argparse.Namespace:
         "--listen", help="tcp://HOST:PORT for other hosts; port 0: any that is free"
     )
     parser.add_argument("--key", type=Path, help="the file of the key that other hosts must have")
+    parser.add_argument(
+        "--shards", type=int, default=1, help="shards, this process's and those of other hosts"
+    )
     parser.add_argument("--parent", type=int, help="end when the process with this id ends")
     parser.add_argument("--out", type=Path, help="directory for server.jsonl")
     parser.add_argument(

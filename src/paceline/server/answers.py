@@ -13,11 +13,11 @@ import msgspec
 
 from paceline import events
 from paceline.policy import Coordinator
+from paceline.server.applying import Applied
 from paceline.server.members import Group
 from paceline.server.pulls import Pulls
 from paceline.server.seats import Seat
-from paceline.server.shards import Applied
-from paceline.server.versions import Versions
+from paceline.server.store import Store
 from paceline.transport import messages
 
 OVERFLOW = "the gradient's norm is not finite although every push was; the step is skipped"
@@ -38,25 +38,28 @@ class Verdict:
 
 
 class Answers:
-    """Answers that are due. ``pull``: feeds the policy a Pull of a rank whose next window would start
-    at once. It is if nobody can come in between (``together``), and for workers on other hosts: else
-    they would be sent one version with the answer, and a newer one after their own request."""
+    """Answers that are due. ``reply(rank, message)`` sends one. ``pull``: feeds the policy a Pull of a rank
+    whose next window would start at once. It is if nobody can come in between, or every worker is sent
+    parameters (``at_once``), and for workers on other hosts: else they would be sent one version with the
+    answer, and a newer one after their own request."""
 
     def __init__(
         self,
         coordinator: Coordinator,
-        versions: Versions,
+        store: Store,
         group: Group,
+        reply: Callable[[int, messages.Message], None],
         pull: Callable[[int], None],
         *,
-        together: bool,
+        at_once: bool,
         pulls: Pulls,
     ) -> None:
         self._coordinator = coordinator
-        self._versions = versions
+        self._store = store
         self._group = group
+        self._reply = reply
         self._pull = pull
-        self._together = together
+        self._at_once = at_once
         self._pulls = pulls
         self._due: dict[int, messages.Decided] = {}
 
@@ -68,7 +71,7 @@ class Answers:
             version=verdict.version, clock=self._coordinator.clock(rank), lag=lag,
             norm=verdict.norm, leases=seat.take_leases(), progress=verdict.progress,
             waited_s=verdict.started_s - seat.asked_s, applied_s=verdict.applied_s,
-            parameters_fd=self._versions.give(rank), next=None,
+            parameters_fd=self._store.give(rank), next=None,
         )  # fmt: skip
 
     def start(self, seat: Seat, order: events.Start, scale: float, now_s: float) -> None:
@@ -79,25 +82,23 @@ class Answers:
         started = messages.Started(
             clock=order.clock, version=order.version, batches=list(order.batches),
             leases=seat.take_leases(), progress=self._coordinator.progress,
-            waited_s=waited_s, parameters_fd=self._versions.give(rank), scale=scale,
+            waited_s=waited_s, parameters_fd=self._store.give(rank), scale=scale,
         )  # fmt: skip
         started = self._pulls.started(rank, started, 1 if seat.wish is None else seat.wish.window)
         if decided is None:
-            self._group.reply(rank, started)
+            self._reply(rank, started)
         else:
             fd = started.parameters_fd
-            self._group.reply(
-                rank, msgspec.structs.replace(decided, parameters_fd=fd, next=started)
-            )
+            self._reply(rank, msgspec.structs.replace(decided, parameters_fd=fd, next=started))
 
     def send(self) -> None:
         """Send what is due."""
         for rank in list(self._due):
-            at_once = self._together or self._group.members[rank].host
+            at_once = self._at_once or self._group.members[rank].host
             if at_once and self._coordinator.would_start(rank):
                 self._pull(rank)
             if (decided := self._due.pop(rank, None)) is not None:
-                self._group.reply(rank, self._pulls.decided(rank, decided))
+                self._reply(rank, self._pulls.decided(rank, decided))
 
 
 def verdict_on(

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.recorder import Recorder
-from paceline.server.hub import Hub, Plane
+from paceline.server.connection import Line
+from paceline.server.far_shards import FarShards
+from paceline.server.hub import Hub
 from paceline.server.loop import Loop
 from paceline.server.members import Group
+from paceline.server.plane_protocol import Plane
 from paceline.server.remote import Gate
 from paceline.server.turns import AsTheyCome, Turns
 from paceline.transport.channel import listen
@@ -26,7 +29,8 @@ class Server:
     """Listens at ``address`` from construction on. ``out``: directory for ``server.jsonl``.
 
     ``linger_s``: how long it waits for workers before it ends. ``turns``: in which order it serves them.
-    ``abroad``: a listening socket for workers on other hosts, and the key that they must have.
+    ``abroad``: a listening socket for workers on other hosts, and the key that they must have. ``far``:
+    the shards that are to come from there.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Server:
         clock_s: Callable[[], float],
         turns: Callable[[Recorder], Turns] = AsTheyCome,
         abroad: tuple[socket.socket, bytes] | None = None,
+        far: FarShards | None = None,
     ) -> None:
         path = None if out is None else out / "server.jsonl"
         self._address = Path(address)
@@ -54,6 +59,9 @@ class Server:
             turns=self._turns,
         )
         self.loop.add(self._listener.fileno(), self._accept, urgent=True)
+        self._far = far
+        if far is not None:
+            far.halt, far.on_lost_worker = self._group.halt, self.hub.lose_touch
         self._gate = None if abroad is None else self._open_gate(*abroad)
 
     def serve(self) -> int:
@@ -70,14 +78,23 @@ class Server:
         return 0
 
     def _open_gate(self, listener: socket.socket, key: bytes) -> Gate:
-        hub = self.hub
         return Gate(
             listener, self.loop,
-            key=key, on_message=hub.receive, on_end=hub.hung_up, admit=hub.admit,
+            key=key, on_message=self._hear, on_end=self._hung_up, admit=self.hub.admit,
         )  # fmt: skip
+
+    def _hear(self, line: Line, message: object) -> None:
+        if self._far is None or not self._far.takes(line, message):
+            self.hub.receive(line, message)
+
+    def _hung_up(self, line: Line) -> None:
+        if self._far is None or not self._far.ended(line):
+            self.hub.hung_up(line)
 
     def _close(self) -> None:
         self.hub.close()
+        if self._far is not None:
+            self._far.close()
         self._recorder.close()
         self._listener.close()
         if self._gate is not None:
@@ -90,6 +107,8 @@ class Server:
 
     def _look_around(self) -> None:
         self.hub.look_around()
+        if self._far is not None:
+            self._far.look_around()
         self._recorder.flush_if_due()
         self.loop.call_at(self.loop.clock_s() + LOOK_AROUND_EVERY_S, self._look_around)
 
@@ -102,4 +121,5 @@ class Server:
             loop=self.loop,
             recorder=self._recorder,
             turns=self._turns,
+            far=self._far,
         )

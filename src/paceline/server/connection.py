@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from paceline.server.loop import READ, WRITE, Loop
+from paceline.server.parcels import Intake, Outgo
 from paceline.transport import channel, messages
 from paceline.transport.framing import FrameDecoder, FrameError
 
@@ -23,6 +24,8 @@ class Line(Protocol):
 
     open: bool
     trusted: bool
+    remote: bool
+    """Whether who is there shares no memory with this process: tensors have to be carried."""
 
     def trust(self, peer: str, *, urgent: bool) -> None:
         """A proper Hello came from ``peer``."""
@@ -30,8 +33,11 @@ class Line(Protocol):
     def send(self, message: messages.Message) -> None:
         """Send, without waiting for anybody."""
 
-    def drain(self) -> None:
-        """Take in everything that was sent before."""
+    def carry(self, intake: Intake, outgo: Outgo) -> None:
+        """From now on gradients come in and parameters go out here, where that is needed."""
+
+    def read(self) -> int:
+        """Take in some of what was sent; 0 if nothing was there."""
 
     def close(self) -> None:
         """Hang up."""
@@ -42,6 +48,8 @@ class Connection:
 
     ``trusted``: it has introduced itself with a proper Hello.
     """
+
+    remote = False
 
     def __init__(
         self, raw: socket.socket, loop: Loop, on_message: Callable[[Line, object], None]
@@ -74,10 +82,8 @@ class Connection:
             self._outgoing += memoryview(data)[sent:]
             self._loop.expect(self._source, READ | WRITE)
 
-    def drain(self) -> None:
-        """Take in everything the peer had sent (it is dead: no more will come)."""
-        while self.open and self._read():
-            pass
+    def carry(self, intake: Intake, outgo: Outgo) -> None:
+        """Nothing: both ends see the memory."""
 
     def close(self) -> None:
         """Hang up."""
@@ -90,22 +96,22 @@ class Connection:
         if events & WRITE:
             self._flush()
         if events & READ and self.open:
-            self._read()
+            self.read()
 
-    def _read(self) -> bool:
-        """Read once and hand over what is complete; False if nothing was there."""
+    def read(self) -> int:
+        """Read once and hand over what is complete; 0 if nothing was there."""
         try:
             data = self._socket.recv(channel.RECEIVE_BYTES)
         except BlockingIOError:
-            return False
+            return 0
         except OSError:
             data = b""
         if not data:
             self.close()
-            return False
+            return 0
         self._decoder.feed(data)
         self._dispatch()
-        return True
+        return len(data)
 
     def _dispatch(self) -> None:
         try:
@@ -128,6 +134,13 @@ class Connection:
         except OSError:
             self.close()
             return 0
+
+
+def drain(lines: Iterable[Line | None]) -> None:
+    """Take in everything that a peer had sent on its ``lines`` (it is dead: no more will come)."""
+    for line in lines:
+        while line is not None and line.open and line.read():
+            pass
 
 
 def log(text: str) -> None:

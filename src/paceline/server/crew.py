@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 
@@ -13,19 +13,21 @@ class Crew:
         self._helpers = max(0, threads - 1)
         self._pool = ThreadPoolExecutor(max(1, self._helpers), thread_name_prefix="shard")
 
-    def run(self, job: Callable[[int], None], count: int) -> None:
-        """Call ``job(0)`` to ``job(count - 1)``, each once; return when all have ended.
+    def run(self, job: Callable[[int], None], numbers: Sequence[int]) -> None:
+        """Call ``job`` with each of ``numbers``; return when all have ended.
 
         Whoever is free takes the next: with fewer cores than threads nobody waits for a slow one.
         Raises what a job raised.
         """
-        numbers = iter(range(count))
+        left = iter(numbers)
 
         def work() -> None:
-            for number in numbers:  # next() of a range is one step under the interpreter's lock
+            for (
+                number
+            ) in left:  # next() of a range or list is one step under the interpreter's lock
                 job(number)
 
-        shared = [self._pool.submit(work) for _ in range(min(self._helpers, count - 1))]
+        shared = [self._pool.submit(work) for _ in range(min(self._helpers, len(numbers) - 1))]
         try:
             work()
         finally:

@@ -18,15 +18,17 @@ from paceline.policy import Coordinator
 from paceline.server.answers import Answers, Verdict, verdict_on
 from paceline.server.joint import Part
 from paceline.server.loop import Loop
-from paceline.server.members import PROGRESS_EVERY_S, Group, NoticeKind
+from paceline.server.members import Group, NoticeKind
+from paceline.server.progressing import Progressing
 from paceline.server.pulls import Pulls
 from paceline.server.scales import Scales
 from paceline.server.seats import BROKEN, Seat
-from paceline.server.shards import Shard, Update
-from paceline.server.versions import Versions
+from paceline.server.shards import Update
+from paceline.server.store import Store
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import Stop
+from paceline.transport.shard_messages import Entered
 
 
 class Deeds:
@@ -43,8 +45,7 @@ class Deeds:
         coordinator: Coordinator,
         together: bool,
         pull: Callable[[int], None],
-        shard: Shard,
-        versions: Versions,
+        store: Store,
         limit: NormLimit,
         seats: dict[int, Seat],
         group: Group,
@@ -54,8 +55,7 @@ class Deeds:
         pulls: Pulls,
     ) -> None:
         self._coordinator = coordinator
-        self._shard = shard
-        self._versions = versions
+        self._store = store
         self._limit = limit
         self._seats = seats
         self._group = group
@@ -63,14 +63,15 @@ class Deeds:
         self._wake = wake
         self._scales = scales
         self.late: Counter[int] = Counter()
-        self._samples = 0.0
-        self._shown_s = 0.0
-        self._show_due = False
+        self._progress = Progressing(coordinator, group, loop)
         self._bad = ""
         self._due: list[events.Update] = []
         self._together = together
         self._pulls = pulls
-        self._answers = Answers(coordinator, versions, group, pull, together=together, pulls=pulls)
+        self._answers = Answers(
+            coordinator, store, group, self._reply, pull,
+            at_once=together or store.divided, pulls=pulls,
+        )  # fmt: skip
         self._deeds: dict[type, Callable[[Any], None]] = {
             events.Lease: self._end_pass,
             events.Start: self._start,
@@ -101,7 +102,7 @@ class Deeds:
 
     def check(self, push: messages.Push) -> None:
         """Raises FrameError for a push that does not fit the model."""
-        if not self._shard.fits(push.used, push.groups):
+        if not self._store.fits(push.used, push.groups):
             raise FrameError("a Push that does not fit the model")
 
     # -------------------------------------------------------------- answers that need no order
@@ -112,8 +113,15 @@ class Deeds:
         opened = messages.Opened(
             version=self._coordinator.version, clock=clock,
             server_pid=os.getpid(), parameters_fd=self._pulls.exact(rank),
+            owners=self._store.owners, shards=self._store.places,
         )  # fmt: skip
         self._group.reply(rank, opened)
+
+    def entered(self, seat: Seat) -> None:
+        """This process's part of what the worker was given when the plane opened."""
+        rank = seat.member.rank
+        entered = Entered(server_pid=os.getpid(), parameters_fd=self._store.held(rank))
+        self._group.reply(rank, entered)
 
     def leased(self, seat: Seat) -> None:
         """What is leased to the worker so far."""
@@ -125,18 +133,18 @@ class Deeds:
         self.catch_up()
         rank = seat.member.rank
         latest = messages.Latest(
-            version=self._coordinator.version, parameters_fd=self._versions.lend(rank)
+            version=self._coordinator.version, parameters_fd=self._store.lend(rank)
         )
-        self._group.reply(rank, latest)
+        self._reply(rank, latest)
 
     def take_back(self, seat: Seat) -> None:
         """The worker reads no version until it is answered."""
-        self._versions.take_back(seat.member.rank)
+        self._store.take_back(seat.member.rank)
 
     def state(self, seat: Seat) -> None:
         """The optimizer's state."""
         self.catch_up()
-        self._group.reply(seat.member.rank, messages.State(state=self._shard.state()))
+        self._group.reply(seat.member.rank, messages.State(state=self._store.state()))
 
     def vacate(self, rank: int) -> None:
         """Unmap the region of a worker that is gone, unless a push in it is still to be decided."""
@@ -146,13 +154,14 @@ class Deeds:
         if seat is not None and seat.push is None:
             del self._seats[rank]
             seat.mapped.region.close()
+            self._store.vacate(rank)
 
     def sum_ahead(self) -> None:
         """Sum what every worker has filled, if the next update is sure to be theirs together."""
         seats = [self._seats[rank] for rank in sorted(self._seats)]
         filled = min(seat.filled for seat in seats)
         if filled and self._together:
-            self._shard.sum_ahead([seat.mapped.gradients for seat in seats], filled)
+            self._store.sum_ahead([seat.mapped.gradients for seat in seats], filled)
 
     def catch_up(self) -> None:
         """Apply the updates that were put off, and answer their workers."""
@@ -162,8 +171,7 @@ class Deeds:
     def close(self) -> None:
         """Let go of the versions, end the threads."""
         self._pulls.close()
-        self._versions.close()
-        self._shard.close()
+        self._store.close()
 
     # ---------------------------------------------------------------------------------- orders
 
@@ -176,7 +184,7 @@ class Deeds:
             waited_s=self._loop.clock_s() - self._seats[order.rank].asked_s,
             parameters_fd=self._pulls.exact(order.rank),
         )  # fmt: skip
-        self._group.reply(order.rank, ended)
+        self._reply(order.rank, ended)
 
     def _start(self, order: events.Start) -> None:
         seat, scale = self._seats[order.rank], self._scales.of(order.rank)
@@ -198,14 +206,8 @@ class Deeds:
 
     def _apply(self, orders: Sequence[events.Update]) -> None:
         started_s = self._loop.clock_s()
-        room = self._versions.room()
-        outcomes = self._shard.apply(
-            [self._as_ordered(order) for order in orders],
-            source=self._versions.source, target=self._versions.target(room),
-            clip_norm=self._limit.now,
-        )  # fmt: skip
-        if any(outcome.applied for outcome in outcomes):
-            self._versions.publish(room)
+        updates = [self._as_ordered(order) for order in orders]
+        outcomes = self._store.apply(updates, self._limit.now)
         applied_s = (self._loop.clock_s() - started_s) / len(orders)
         for order, outcome in zip(orders, outcomes, strict=True):
             verdict = verdict_on(order, outcome, started_s, applied_s)
@@ -214,8 +216,8 @@ class Deeds:
                 self._limit.feed(outcome.norm)
             for rank, lag in zip(order.ranks, order.lags, strict=True):
                 self._decide(self._seats[rank], verdict, lag)
-            self._samples += order.weight
-        self._progressed()
+            self._progress.samples += order.weight
+        self._progress.later()
 
     def _as_ordered(self, order: events.Update) -> Update:
         seats = [self._seats[rank] for rank in order.ranks]
@@ -226,7 +228,7 @@ class Deeds:
     def _drop(self, order: events.Drop) -> None:
         seat = self._seats[order.rank]
         self._take_groups(seat)
-        self._shard.forget_sums()
+        self._store.forget_sums()
         self.late[order.rank] += order.kind == "late"
         if order.kind == "non-finite" and seat.bad not in ("", BROKEN):
             self._scales.decided((order.rank,), order.clock, finite=False)
@@ -240,7 +242,7 @@ class Deeds:
             started_s=self._loop.clock_s(),
         )
         self._decide(seat, verdict, 0)
-        self._progressed()
+        self._progress.later()
 
     def _release(self, order: events.Release) -> None:
         member = self._seats[order.rank].member
@@ -270,12 +272,16 @@ class Deeds:
         taken = messages.CutTaken(
             version=order.version, progress=order.progress, ranks=list(order.ranks),
             clocks=list(order.clocks), left=list(order.left),
-            parameters_fd=self._versions.lend(order.rank), state=self._shard.state(),
+            parameters_fd=self._store.lend(order.rank), state=self._store.state(),
             limit=self._limit.state,
         )  # fmt: skip
-        self._group.reply(order.rank, taken)
+        self._reply(order.rank, taken)
 
     # --------------------------------------------------------------------------------- details
+
+    def _reply(self, rank: int, reply: messages.Message) -> None:
+        self._store.bring(rank, reply)
+        self._group.reply(rank, reply)
 
     def _decide(self, seat: Seat, verdict: Verdict, lag: int) -> None:
         seat.push, seat.filled = None, 0
@@ -288,31 +294,19 @@ class Deeds:
         """Hyper-parameters hold from the push on that brought them, also if it is dropped."""
         if seat.push is not None and seat.push.groups is not None:
             self._apply_due()
-            self._shard.set_groups(seat.push.groups)
+            self._store.set_groups(seat.push.groups)
 
     def _bad_pushes(self) -> str:
         bad = [(rank, seat.bad) for rank, seat in self._seats.items() if seat.push]
         return ", ".join(f"rank {rank}: {name!r}" for rank, name in sorted(bad) if name)
 
-    def _progressed(self) -> None:
-        if self._group.observers and not self._show_due:
-            self._show_due = True
-            self._loop.call_at(self._shown_s + PROGRESS_EVERY_S, self._show_progress)
-
-    def _show_progress(self) -> None:
-        self._show_due = False
-        self._shown_s = self._loop.clock_s()
-        self._group.show(
-            messages.Progress(
-                version=self._coordinator.version, progress=self._coordinator.progress,
-                live=len(list(self._group.live())), samples=self._samples,
-            )
-        )  # fmt: skip
-
 
 def _part(seat: Seat) -> Part:
     assert seat.push is not None
-    return Part(gradients=seat.mapped.gradients, used=seat.push.used, norm=seat.push.norm)
+    return Part(
+        gradients=seat.mapped.gradients, used=seat.push.used, norm=seat.push.norm,
+        rank=seat.member.rank,
+    )  # fmt: skip
 
 
 def _returned(batches: tuple[int, ...]) -> str:

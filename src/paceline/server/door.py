@@ -41,6 +41,8 @@ class Door:
             return f"protocol {hello.protocol}: the server speaks {PROTOCOL_VERSION}"
         if hello.role == "observer":
             return ""
+        if hello.role in ("shard", "hub"):
+            return "no shard is expected here. Say the same --shards on all hosts."
         first = self.greeting or hello
         if hello.world_size != first.world_size:
             return f"world_size={hello.world_size}: rank {first.rank} said {first.world_size}"

@@ -14,7 +14,8 @@ from paceline.server.hand_ins import HandIns
 from paceline.server.members import Group, Member
 from paceline.server.turns import Turns
 from paceline.server.witnesses import Witnesses
-from paceline.transport.messages import Gather, HandIn, Witness
+from paceline.transport.messages import Gather, HandIn
+from paceline.transport.witness_messages import Witness
 
 
 class Exchanges:

@@ -9,70 +9,36 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from paceline.encounters import Failure
-from paceline.server.connection import Connection, Line, log
+from paceline.server.connection import Connection, Line, drain, log
 from paceline.server.deaths import Deaths
 from paceline.server.door import Door
 from paceline.server.exchanges import Exchanges
 from paceline.server.launchers import Launchers
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
-from paceline.server.remote import RemoteConnection
+from paceline.server.plane_protocol import PLANE_REQUESTS, Plane
 from paceline.server.turns import Turns
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import (
     Abort,
     Beat,
     Bye,
-    Fetch,
     Filled,
     Gather,
     Gone,
     HandIn,
     Hello,
-    Open,
-    OpenPass,
     ProcessEnded,
-    Push,
-    Read,
-    Ready,
     Stop,
-    TakeCut,
-    Vouch,
     Welcome,
-    Witness,
 )
+from paceline.transport.witness_messages import Witness
 
 REMIND_EVERY_S = 20.0
 UNDER_WAY_S = 1.0
-PLANE_REQUESTS = (Open, OpenPass, Ready, Push, Read, Fetch, Vouch, TakeCut)
-
-
-class Plane(Protocol):
-    """The server plane, as the hub sees it."""
-
-    started: bool
-    """Whether the policy decides about members now."""
-
-    def handle(self, member: Member, request: Any) -> None:
-        """One of PLANE_REQUESTS came from ``member``, whose region is now the server's."""
-
-    def filled(self, member: Member, filled: Filled) -> None:
-        """Some of ``member``'s buckets are full."""
-
-    def heard(self, member: Member) -> None:
-        """A heartbeat came."""
-
-    def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
-        """``member`` (its state already says so) takes part no longer."""
-
-    def wake(self) -> None:
-        """Somebody may be overdue."""
-
-    def close(self) -> None:
-        """The server ends."""
 
 
 class Hub:
@@ -125,6 +91,11 @@ class Hub:
             both = not any(one is not None and one.open for one in (member.control, member.data))
             due_s = self._loop.clock_s() + (0.0 if both else UNDER_WAY_S)
             self._loop.call_at(due_s, lambda: self._lost_touch(member))
+
+    def lose_touch(self, rank: int) -> None:
+        """A shard has lost its connection to the worker of ``rank``."""
+        if (member := self._group.members.get(rank)) is not None:
+            self._lost_touch(member)
 
     def _lost_touch(self, member: Member) -> None:
         if member.state == "live" and self._group.members.get(member.rank) is member:
@@ -307,13 +278,12 @@ class Hub:
         connection.send(self._group.halted or Welcome(incarnation=0))
 
     def _enter(self, connection: Line, hello: Hello) -> Member:
-        remote = isinstance(connection, RemoteConnection)
         member = Member(
             rank=hello.rank, pid=hello.pid, heard_s=self._loop.clock_s(),
-            host=(hello.host or "another host") if remote else "",
+            host=(hello.host or "another host") if connection.remote else "",
         )  # fmt: skip
         self._group.members[hello.rank] = member
-        if not remote:
+        if not connection.remote:
             self._deaths.watch(hello.pid, lambda: self._died(member))
         self._group.note("joined", member.rank, f"{member} joined")
         return member
@@ -355,10 +325,7 @@ class Hub:
         if self._group.members.get(member.rank) is not member:
             self._missed(member)
             return
-        if member.data is not None:
-            member.data.drain()
-        if member.control is not None:
-            member.control.drain()
+        drain((member.data, member.control))
         if member.state == "left":
             member.state = "ended"
         elif member.state == "live" and self._turns.lets_go(member):

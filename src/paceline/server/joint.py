@@ -15,7 +15,7 @@ from paceline.gradients.buckets import Bucket, buckets_of
 from paceline.gradients.layout import FlatLayout
 from paceline.server.tiles import Pieces, Tile
 
-Share = Callable[[Callable[[int], None], int], None]
+Share = Callable[[Callable[[int], None], Sequence[int]], None]
 """Does numbered jobs, side by side or not."""
 
 
@@ -31,12 +31,13 @@ class Gradients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One push as it goes into an update. ``used``: one byte a parameter, 1 if it has a gradient;
-    ``norm``: of the gradient pushed, inf if not known."""
+    """One push, of ``rank``, as it goes into an update. ``used``: one byte a parameter, 1 if it has a
+    gradient; ``norm``: of the gradient pushed, inf if not known."""
 
     gradients: Gradients
     used: bytes
     norm: float = float("inf")
+    rank: int = -1
 
 
 Edges = dict[torch.dtype, int]
@@ -66,7 +67,7 @@ class Ahead:
                 total.add_(_vector(other, bucket))
 
         if all(bucket.dtype in (torch.float32, torch.float64) for bucket in buckets):
-            share(job, len(buckets))
+            share(job, range(len(buckets)))
             self._edges.update({bucket.dtype: bucket.start_bytes for bucket in buckets})
             self._done = max(self._done, filled)
 
@@ -105,10 +106,10 @@ class Joint:
         """The norm of a push that is alone."""
         return self._parts[0].norm / self._divisor
 
-    def views(self) -> list[torch.Tensor]:
-        """The parameters' gradients, where there is one."""
+    def views(self, places: Sequence[int]) -> list[torch.Tensor]:
+        """The gradients of these parameters, where there is one."""
         views = self._parts[0].gradients.views
-        return [view for view, used in zip(views, self.used, strict=True) if used]
+        return [views[place] for place in places if self.used[place]]
 
     def has(self, number: int) -> bool:
         """Whether tile ``number`` has a gradient (all its parameters have, or none)."""

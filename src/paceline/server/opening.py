@@ -6,23 +6,26 @@ Nothing is mapped before its size is known to be right. Knows no policy.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from paceline.compression import parse_compression
 from paceline.errors import MismatchError, UsageError, bad_value
-from paceline.gradients.buckets import buckets_of
+from paceline.gradients.buckets import Bucket, buckets_of
 from paceline.gradients.codecs.packing import Unpacker
 from paceline.gradients.layout import FlatLayout, layout_of
+from paceline.gradients.parts import Piece, pushed_pieces, runs_of
 from paceline.gradients.precision.layouts import gradients_of
+from paceline.server.connection import Line
 from paceline.server.joint import Gradients
 from paceline.server.masters import Masters
 from paceline.server.members import Member
-from paceline.server.parcels import Intake, Outgo
-from paceline.server.pulls import Pulls, bytes_of
-from paceline.server.remote import RemoteConnection
+from paceline.server.parcels import Intake, Outgo, Stored
 from paceline.server.shards import Shard
+from paceline.server.tiles import TILE_BYTES
 from paceline.transport.messages import Open, Tensor
 from paceline.transport.shared_memory import Region
 
@@ -66,7 +69,7 @@ def initial_values(layout: FlatLayout, region: torch.Tensor) -> torch.Tensor | M
 
 def gradients_from(member: Member, opening: Open, layout: FlatLayout) -> Mapped:
     """Where ``member``'s gradients come: its own region, or one of the server's if it is remote."""
-    if not isinstance(member.data, RemoteConnection):
+    if member.data is not None and not member.data.remote:
         return map_region(opening, member.pid, layout)
     region = Region.create(layout.total_bytes)
     if opening.initial is not None:
@@ -78,17 +81,37 @@ def gradients_from(member: Member, opening: Open, layout: FlatLayout) -> Mapped:
 
 def is_far(member: Member, opening: Open) -> bool:
     """Whether what ``member`` is given crosses a wire, or is to be as if it did."""
-    return opening.far or isinstance(member.data, RemoteConnection)
+    return opening.far or (member.data is not None and member.data.remote)
 
 
-def carry_frames(member: Member, opening: Open, mapped: Mapped, pulls: Pulls) -> None:
-    """Let a remote ``member``'s connection carry its gradients, and what ``pulls`` has for it."""
-    if not isinstance(member.data, RemoteConnection):
+def carry_frames(
+    line: Line,
+    mapped: Mapped,
+    stored: Callable[[int], Stored],
+    *,
+    bucket_bytes: int,
+    layout: FlatLayout,
+    number: int = 0,
+    owners: Sequence[int] = (),
+) -> None:
+    """Let a remote worker's ``line`` carry its gradients and the parameters (of ``layout``) that it is
+    given, ``stored``: all of them, or those of shard ``number`` where ``owners`` says whose each is."""
+    if not line.remote:
         return
-    memory = bytes_of(mapped.gradients.memory)
-    buckets = buckets_of(mapped.gradients.layout, opening.bucket_bytes)
-    intake = Intake([memory[one.start_bytes : one.stop_bytes] for one in buckets])
-    member.data.carry(intake, Outgo(pulls.stored))
+    wide, memory = mapped.gradients.layout, bytes_of(mapped.gradients.memory)
+    pieces: Sequence[Piece | Bucket] = buckets_of(wide, bucket_bytes)
+    runs = None
+    if owners:
+        pieces = pushed_pieces(wide, owners, number, bucket_bytes)
+        runs = [(one.start_bytes, one.stop_bytes) for one in runs_of(layout, owners, number)]
+    intake = Intake([memory[one.start_bytes : one.stop_bytes] for one in pieces])
+    line.carry(intake, Outgo(stored, runs))
+
+
+def bytes_of(memory: torch.Tensor) -> memoryview:
+    """The bytes of ``memory``, which are not copied."""
+    array: Any = memory.numpy()
+    return memoryview(array)
 
 
 def map_region(opening: Open, pid: int, layout: FlatLayout) -> Mapped:
@@ -103,7 +126,7 @@ def build_shard(opening: Open, layout: FlatLayout) -> Shard:
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     return Shard(
         layout=layout, spec=opening.optimizer, groups=groups, state=opening.state, threads=threads,
-        bucket_bytes=opening.bucket_bytes,
+        bucket_bytes=opening.bucket_bytes, tile_bytes=min(TILE_BYTES, opening.bucket_bytes),
     )  # fmt: skip
 
 

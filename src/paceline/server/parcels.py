@@ -24,9 +24,11 @@ from paceline.transport.messages import (
     Push,
     Started,
 )
+from paceline.transport.shard_messages import Entered, Given, Laid, frame_number
 
 _PLACES: dict[type, int] = {
-    Opened: WINDOW, Started: WINDOW, Ended: WINDOW, Decided: WINDOW, Latest: GLANCE, CutTaken: GLANCE,
+    Opened: WINDOW, Entered: WINDOW, Started: WINDOW, Ended: WINDOW, Decided: WINDOW,
+    Latest: GLANCE, CutTaken: GLANCE,
 }  # fmt: skip
 
 
@@ -60,14 +62,19 @@ class Intake:
         if isinstance(message, Filled) and not 0 <= message.buckets <= self._came:
             raise FrameError(f"{message.buckets} buckets filled, and {self._came} have come")
         if isinstance(message, Push):
-            whole = message.weight != 0 and message.parcel is None
-            if whole and self._came < len(self._buckets):
-                raise FrameError(f"a push of {self._came} of {len(self._buckets)} buckets")
-            self._open = False
+            self._end(whole=message.weight != 0 and message.parcel is None)
+        if isinstance(message, Laid):
+            self._end(whole=message.whole)
 
     def answered(self) -> None:
-        """The push is decided: the memory is the worker's again."""
-        self._came, self._open = 0, True
+        """What was pushed is decided: the memory is the worker's again."""
+        if not self._open:
+            self._came, self._open = 0, True
+
+    def _end(self, *, whole: bool) -> None:
+        if whole and self._came < len(self._buckets):
+            raise FrameError(f"a push of {self._came} of {len(self._buckets)} buckets")
+        self._open = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,22 +88,36 @@ class Stored:
 
 
 class Outgo:
-    """Which parameters a worker is to be sent. ``stored(fd)``: the version that answers call so."""
+    """Which parameters a worker is to be sent. ``stored(fd)``: the version that answers call so; ``runs``:
+    from which byte of it to which other it travels, None for all."""
 
-    def __init__(self, stored: Callable[[int], Stored]) -> None:
+    def __init__(
+        self, stored: Callable[[int], Stored], runs: Sequence[tuple[int, int]] | None = None
+    ) -> None:
         self._stored = stored
+        self._runs = runs
         self._has: dict[int, tuple[int, int]] = {}
 
-    def before(self, answer: Any) -> tuple[int, memoryview] | None:
-        """The worker's place, and the bytes that it lacks there for ``answer``; None: it lacks none."""
-        place = _PLACES.get(type(answer))
+    def before(self, answer: Any) -> list[tuple[int, memoryview]]:
+        """The bytes that the worker lacks for ``answer``, each with the number of its frame."""
+        place = _place_of(answer)
         if place is None:
-            return None
+            return []
         told = answer.next if isinstance(answer, Decided) and answer.next else answer
         stored = self._stored(told.parameters_fd)
         if self._has.get(place) == stored.name:
-            return None
+            return []
         self._has[place] = stored.name
-        if not stored.memory.nbytes:
-            return None
-        return (place if stored.place is None else stored.place), stored.memory
+        if stored.place is not None:
+            return [(stored.place, stored.memory)] if stored.memory.nbytes else []
+        runs = [(0, stored.memory.nbytes)] if self._runs is None else self._runs
+        return [
+            (frame_number(place, index), stored.memory[start:stop])
+            for index, (start, stop) in enumerate(runs)
+        ]
+
+
+def _place_of(answer: object) -> int | None:
+    if isinstance(answer, Given):
+        return GLANCE if answer.glance else WINDOW
+    return _PLACES.get(type(answer))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 import torch
 
-from paceline import events, trace
+from paceline import events
 from paceline.compression import parse_compression
 from paceline.encounters import Look
 from paceline.gradients.codecs.codec import ParcelError
@@ -27,40 +27,35 @@ from paceline.gradients.precision.layouts import gradients_of
 from paceline.gradients.precision.loss_scale import LossScale
 from paceline.policy import Coordinator
 from paceline.recorder import Recorder
+from paceline.server.arrivals import Arrivals
+from paceline.server.building import balance, build_store
 from paceline.server.capacity import CallAt, Capacity
 from paceline.server.circles import Circles
 from paceline.server.connection import log
 from paceline.server.deeds import Deeds
+from paceline.server.far_shards import FarShards
+from paceline.server.judging import Judge
 from paceline.server.loop import Loop
 from paceline.server.members import Group, Member
-from paceline.server.opening import (
-    build_shard,
-    carry_frames,
-    check_same,
-    gradients_from,
-    initial_values,
-    is_far,
-    layout_for,
-    unpacker_for,
-)
+from paceline.server.opening import check_same, gradients_from, is_far, layout_for, unpacker_for
 from paceline.server.pulls import Pulls
 from paceline.server.scales import Scales
-from paceline.server.seats import BROKEN, Refusals, Seat
+from paceline.server.seats import BROKEN, Seat
+from paceline.server.store import Store
 from paceline.server.turns import Turns
-from paceline.server.versions import Versions
-from paceline.server.vouching import Vouching
 from paceline.strategies import is_joint, needs_everyone, parse_strategy
 from paceline.transport import messages
 from paceline.transport.framing import FrameError
-from paceline.transport.messages import Hello, Notice, Open, Stop
+from paceline.transport.messages import Hello, Open, Stop
+from paceline.transport.shard_messages import Enter
+from paceline.transport.witness_messages import Vouch, Vouched
 
 _LOST = {"departed": "left before the end", "dead": "died"}
-ORDINARY = " (ordinary while a dynamic loss scale finds its place)"
 
 
 class ServerPlane:
     """The policy's driver in one run. ``started``: all workers have opened. ``call_at``: plans what an
-    emulated server is busy with; None: by the ``loop``."""
+    emulated server is busy with; None: by the ``loop``. ``far``: the shards in other processes, if any."""
 
     def __init__(
         self,
@@ -71,6 +66,7 @@ class ServerPlane:
         recorder: Recorder,
         turns: Turns,
         call_at: CallAt | None = None,
+        far: FarShards | None = None,
     ) -> None:
         self.started = False
         self._call_at = call_at or loop.call_at
@@ -81,12 +77,17 @@ class ServerPlane:
         self._turns = turns
         self._openings: dict[int, tuple[Member, Open]] = {}
         self._seats: dict[int, Seat] = {}
-        self._refusals = Refusals()
         self._coordinator: Coordinator
         self._circles: Circles
         self._deeds: Deeds
-        self._scales: Scales
-        self._vouching: Vouching
+        self._judge: Judge
+        self._store: Store
+        self._pulled: Pulls
+        self._far = far
+        self._arrivals = Arrivals(0 if far is None else far.count)
+        if far is not None:
+            far.on_whole, far.on_came = self._open_all, self._arrivals.came
+            far.patience_s = hello.evict_after_s
         self._capacity: Capacity | None = None
         self._unpacker: Unpacker | None = None
         self._requests: dict[type, Callable[[Seat, Any], None]] = {
@@ -95,8 +96,9 @@ class ServerPlane:
             messages.Push: self._pushed,
             messages.Read: self._read,
             messages.Fetch: self._fetch,
-            messages.Vouch: self._vouch,
+            Vouch: self._vouch,
             messages.TakeCut: self._cut,
+            Enter: self._enter,
         }
 
     # ------------------------------------------------------------------------------- the hub's
@@ -125,6 +127,7 @@ class ServerPlane:
 
     def leave(self, member: Member, reason: Literal["finished", "departed", "dead"]) -> None:
         """``member``, whose state says so already, takes part no longer."""
+        self._arrivals.forget(member.rank)
         leader = self._circles.leader_of(member.rank)
         if reason == "dead" and (leader != member.rank or leader not in self._coordinator.members):
             self._group.note("died", member.rank, f"{member} died")  # the policy will not say it
@@ -134,7 +137,7 @@ class ServerPlane:
             self._feed(events.Leave(time_s=self._now_s(), rank=leader, reason=reason))
         self._deeds.vacate(member.rank)
         if not any(True for _ in self._group.live()):
-            self._sum_up()
+            self._judge.sum_up(self._deeds.late)
 
     def _vacate(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
@@ -148,27 +151,20 @@ class ServerPlane:
         if self.started:
             self._deeds.close()
 
-    def _sum_up(self) -> None:
-        """Say at the end what was not applied."""
-        aside = ORDINARY if self._scales.dynamic else ""
-        for rank, sentence in self._refusals.sentences():
-            self._group.note("info", rank, sentence + aside)
-        late = self._deeds.late
-        if total := late.total():
-            ranks = ", ".join(f"{late[rank]} of rank {rank}" for rank in sorted(+late))
-            text = f"{total} pushes came too late and were dropped with their batches: {ranks}"
-            self._group.note("info", -1, text)
-
     # -------------------------------------------------------------------------------- opening
 
     def _open(self, member: Member, opening: Open) -> None:
         if self.started or member.rank in self._openings:
             raise FrameError("a second Open")
         self._openings[member.rank] = (member, opening)
-        if len(self._openings) == self._hello.world_size:
-            self._open_all()
+        self._open_all()
 
     def _open_all(self) -> None:
+        """As soon as all workers, and all shards, are there."""
+        if self.started or len(self._openings) < self._hello.world_size:
+            return
+        if self._far is not None and not self._far.whole:
+            return
         try:
             self._set_up()
         except Exception as error:
@@ -198,16 +194,18 @@ class ServerPlane:
             version=first.version,
             progress=first.progress,
         )
-        self._scales = Scales(
+        scales = Scales(
             LossScale(value=first.scale, patience=first.scale_patience), joint=is_joint(strategy)
         )
+        self._judge = Judge(self._group, self._recorder, dynamic=scales.dynamic)
         self._unpacker = unpacker_for(first, gradients_of(layout))
-        shard = build_shard(first, gradients_of(layout))
-        versions = Versions(initial_values(layout, self._seats[0].mapped.region.memory))
-        pulls = self._pulls(layout, versions)
-        for rank, (member, opening) in self._openings.items():
-            carry_frames(member, opening, self._seats[rank].mapped, pulls)
-        self._vouching = Vouching(layout, versions)
+        self._store = build_store(first, layout, self._seats[0].mapped.region.memory, self._far)
+        if said := balance(self._store, self._far, layout):
+            self._group.note("info", -1, said)
+        self._pulled = self._pulls(layout)
+        if not self._store.divided:  # else each line carries once its worker has entered
+            for seat in self._seats.values():
+                self._carry(seat)
         if first.serving_s > 0:
             self._capacity = Capacity(
                 first.serving_s, clock_s=self._loop.clock_s, call_at=self._call_at
@@ -216,25 +214,32 @@ class ServerPlane:
             coordinator=self._coordinator,
             together=needs_everyone(strategy),
             pull=self._pull,
-            shard=shard,
-            versions=versions,
+            store=self._store,
             limit=norm_limit(first.clip_norm, first.limit),
             seats=self._seats,
             group=self._group,
             loop=self._loop,
             wake=self.wake,
-            scales=self._scales,
-            pulls=pulls,
+            scales=scales,
+            pulls=self._pulled,
         )
 
-    def _pulls(self, layout: FlatLayout, versions: Versions) -> Pulls:
+    def _pulls(self, layout: FlatLayout) -> Pulls:
         compression = parse_compression(self._openings[0][1].compress or None)
         leaders = self._circles.leaders
         return Pulls(
-            versions, compression=None if compression is None else compression.of_pulls(),
+            self._store, compression=None if compression is None else compression.of_pulls(),
             layout=layout, far=[rank for rank in leaders if is_far(*self._openings[rank])],
             workers=len(leaders), clock_s=self._loop.clock_s,
         )  # fmt: skip
+
+    def _carry(self, seat: Seat) -> None:
+        assert seat.member.data is not None
+        self._store.carry(seat.member.data, seat.mapped, self._pulled.stored)
+
+    def _enter(self, seat: Seat, _request: Enter) -> None:
+        self._carry(seat)
+        self._deeds.entered(seat)
 
     def _begin(self) -> None:
         self._openings.clear()
@@ -268,13 +273,15 @@ class ServerPlane:
         self._feed(events.Pull(time_s=self._now_s(), rank=rank))
 
     def _pushed(self, seat: Seat, push: messages.Push) -> None:
-        if self._capacity is None:
+        if self._store.divided:
+            self._arrivals.pushed(seat.member.rank, partial(self._push_if_seated, seat, push))
+        elif self._capacity is None:
             self._push(seat, push)
         else:
             self._capacity.queue(partial(self._push_if_seated, seat, push))
 
     def _push_if_seated(self, seat: Seat, push: messages.Push) -> None:
-        """Whoever dies while its push waits for an emulated server had not sent all of it."""
+        """Whoever dies while its push waits for an emulated server, or a shard, had not sent all of it."""
         if self._seats.get(seat.member.rank) is seat and seat.member.state == "live":
             self._push(seat, push)
 
@@ -286,7 +293,7 @@ class ServerPlane:
         if push.total is not None and seat.wish is not None:
             self._request(seat, msgspec.structs.replace(seat.wish, total=push.total))
         broken = push.weight == 0 and seat.filled > 0  # part of it may be in the sum already
-        self._judge(seat, BROKEN if broken else push.bad)
+        self._judge.hear(seat, BROKEN if broken else push.bad)
         self._feed(
             events.Push(
                 time_s=seat.asked_s, rank=seat.member.rank,
@@ -307,19 +314,6 @@ class ServerPlane:
         except ParcelError as error:
             raise FrameError(f"a compressed Push that cannot be read: {error}") from error
 
-    def _judge(self, seat: Seat, bad: str) -> None:
-        """Name whose gradient of what is not finite: each time in the trace, once to the user."""
-        rank = seat.member.rank
-        seat.bad = bad
-        if not bad:
-            self._refusals.finite(rank)
-            return
-        text = f"{seat.member} pushed a gradient of {bad!r} that is not finite"
-        note = trace.Note(time_s=seat.asked_s, kind="non-finite", rank=rank, text=text)
-        self._recorder.write(note)
-        if self._refusals.refused(rank, bad) and not self._scales.dynamic:
-            self._group.show(Notice(kind="info", rank=rank, text=text))
-
     def _read(self, seat: Seat, _request: messages.Read) -> None:
         self._look(seat, "parameters")
         self._deeds.latest(seat)
@@ -334,9 +328,9 @@ class ServerPlane:
             Look(time_s=self._now_s(), rank=seat.member.rank, version=version, what=what)
         )
 
-    def _vouch(self, seat: Seat, _request: messages.Vouch) -> None:
+    def _vouch(self, seat: Seat, _request: Vouch) -> None:
         rank = seat.member.rank
-        self._group.reply(rank, messages.Vouched(facts=self._vouching.facts(rank)))
+        self._group.reply(rank, Vouched(facts=self._store.facts(rank)))
 
     def _cut(self, seat: Seat, _request: messages.TakeCut) -> None:
         self._feed(events.Save(time_s=self._now_s(), rank=seat.member.rank))

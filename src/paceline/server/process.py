@@ -62,13 +62,15 @@ def start_server(
     until: int | None = None,
     listen: Remote | None = None,
     key: Path | None = None,
+    shards: int = 1,
 ) -> ServerProcess:
     """Start a server with its socket in ``directory`` (private, 0700), and wait until it listens.
 
     ``out``: where it writes ``server.jsonl``. ``owns_directory``: it removes ``directory`` at its end.
     ``replay``: a ``server.jsonl`` whose order it keeps, ``until``: up to this version. It ends with
     process ``parent_pid`` at the latest. ``listen``: where it listens to workers on other hosts (port 0:
-    at any that is free), who must have the key in the file ``key``.
+    at any that is free), who must have the key in the file ``key``. ``shards``: it waits for all but one of
+    them to come from there (:func:`start_shard`).
     Raises :class:`ServerLostError` if it does not come up. It has a session of its own, so that
     Ctrl-C in a terminal reaches whoever started it, not itself.
     """
@@ -81,7 +83,24 @@ def start_server(
     command += [] if until is None else ["--until", str(until)]
     command += [] if listen is None else ["--listen", str(listen)]
     command += [] if key is None else ["--key", str(key)]
+    command += [] if shards == 1 else ["--shards", str(shards)]
     command += [] if parent_pid is None else ["--parent", str(parent_pid)]
+    return _start(command, address, "server")
+
+
+def start_shard(
+    *, directory: Path, number: int, hub: Remote, key: Path | None, parent_pid: int
+) -> ServerProcess:
+    """Start shard ``number`` of the run whose server is at ``hub``, as :func:`start_server` does one."""
+    address = str(directory / "shard")
+    command = [sys.executable, "-P", "-m", "paceline.server.shard_server", "--socket", address]
+    command += ["--number", str(number), "--hub", str(hub), "--parent", str(parent_pid)]
+    command += [] if key is None else ["--key", str(key)]
+    return _start(command, address, f"shard {number}")
+
+
+def _start(command: list[str], address: str, name: str) -> ServerProcess:
+    """Run ``command`` until it says that it is ready. ``name``: what it is."""
     process = subprocess.Popen(
         command,
         env={**os.environ, **allocator_environment()},
@@ -96,5 +115,5 @@ def start_server(
         words = said.readline().split() if ready else []
         if words[:1] != [b"ready"]:
             server.stop()
-            raise ServerLostError(f"the server did not start (exit status {server.poll()})")
+            raise ServerLostError(f"the {name} did not start (exit status {server.poll()})")
     return replace(server, port=int(words[1])) if len(words) > 1 else server

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import msgspec
 import torch
@@ -19,8 +19,9 @@ from paceline.compression import Compression, WarmUpShare
 from paceline.gradients.codecs.differences import Differences
 from paceline.gradients.codecs.packing import Moment
 from paceline.gradients.layout import FlatLayout
+from paceline.server.opening import bytes_of
 from paceline.server.parcels import Stored
-from paceline.server.versions import Buffer, Versions
+from paceline.server.versions import Buffer
 from paceline.transport.messages import DIFFERENCE, Decided, Started
 
 Name = tuple[int, int]
@@ -38,13 +39,25 @@ class Copy:
     parcel: memoryview
 
 
+class Lending(Protocol):
+    """Versions, wherever they are: see :class:`paceline.server.versions.Versions`."""
+
+    def give(self, rank: int) -> int: ...
+
+    def named(self, fd: int) -> Buffer: ...
+
+    def show(self, rank: int, copy: Buffer) -> None: ...
+
+    def take_back(self, rank: int) -> None: ...
+
+
 class Pulls:
     """``far``: the workers that are sent differences, by ``compression``, of ``layout``; ``workers``: that
     push. Whoever is not among the former is given whole ``versions``."""
 
     def __init__(
         self,
-        versions: Versions,
+        versions: Lending,
         *,
         compression: Compression | None,
         layout: FlatLayout,
@@ -147,9 +160,3 @@ _NOTHING = memoryview(b"")
 
 def _name(buffer: Buffer) -> Name:
     return buffer.fd, buffer.written
-
-
-def bytes_of(memory: torch.Tensor) -> memoryview:
-    """The bytes of ``memory``, which are not copied."""
-    array: Any = memory.numpy()
-    return memoryview(array)

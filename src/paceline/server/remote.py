@@ -20,6 +20,7 @@ from paceline.transport.frames import Came, FrameReader, Kind, header
 from paceline.transport.framing import FrameError
 from paceline.transport.handshake import NONCE_BYTES, ServersHandshake
 from paceline.transport.messages import Abort, Decided, Stop
+from paceline.transport.shard_messages import Given
 from paceline.transport.sockets import tune
 
 INTRODUCED_WITHIN_S = 10.0
@@ -33,6 +34,8 @@ class RemoteConnection:
 
     ``on_end(self)``: it has ended, and not by :meth:`close`.
     """
+
+    remote = True
 
     def __init__(
         self,
@@ -84,10 +87,9 @@ class RemoteConnection:
         if isinstance(message, Stop) and self._sends_a_tensor():
             self.close()  # the tensor's memory may be written to from now on; control says Stop, too
             return
-        if self._outgo is not None and (parcel := self._outgo.before(message)) is not None:
-            place, memory = parcel
-            self._queue(Kind.TENSOR, memory, place)
-        if self._intake is not None and isinstance(message, Decided):
+        for number, memory in () if self._outgo is None else self._outgo.before(message):
+            self._queue(Kind.TENSOR, memory, number)
+        if self._intake is not None and isinstance(message, Decided | Given):
             self._intake.answered()
         self._queue(Kind.MESSAGE, memoryview(messages.encode(message)))
         self._flush()
@@ -95,11 +97,6 @@ class RemoteConnection:
     def turn_away(self, why: str) -> None:
         """Hang up on somebody who is nobody yet, with a line in the log."""
         self._end(why)
-
-    def drain(self) -> None:
-        """Take in everything the peer had sent (it is dead: no more will come)."""
-        while self.open and self._read():
-            pass
 
     def close(self) -> None:
         """Hang up."""
@@ -116,10 +113,10 @@ class RemoteConnection:
         if events & WRITE:
             self._flush()
         taken = 0
-        while events & READ and self.open and taken < _TURN_BYTES and (count := self._read()):
+        while events & READ and self.open and taken < _TURN_BYTES and (count := self.read()):
             taken += count
 
-    def _read(self) -> int:
+    def read(self) -> int:
         """Read once and hand over the frame that is complete, if one is; 0 if nothing was there."""
         try:
             count = self._socket.recv_into(self._reader.room)

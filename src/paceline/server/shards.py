@@ -10,14 +10,12 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
 from typing import Any
 
 import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from paceline.gradients.layout import FlatLayout
-from paceline.gradients.norms import needs_no_clipping
 from paceline.server.crew import Crew
 from paceline.server.joint import Ahead, Gradients, Joint, Part, joined
 from paceline.server.steppers import (
@@ -41,14 +39,6 @@ class Update:
     parts: Sequence[Part]
     divisor: float
     lr_scale: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Applied:
-    """``norm``: of the gradient after division, before clipping. ``applied`` False: non-finite."""
-
-    norm: float
-    applied: bool
 
 
 class Shard:
@@ -84,6 +74,31 @@ class Shard:
         )  # fmt: skip
         blank = torch.zeros(layout.total_bytes, dtype=torch.uint8)
         self._steppers = [self._stepper(tile, blank, states) for tile in self._tiles]
+        self._places: Sequence[int] = range(len(layout.slots))
+        self._mine: Sequence[int] = range(len(self._tiles))
+
+    @property
+    def tiles(self) -> Sequence[Tile]:
+        """All of the layout's, also those that other shards have."""
+        return self._tiles
+
+    @property
+    def own_numbers(self) -> Sequence[int]:
+        """The tiles that this one has."""
+        return self._mine
+
+    def keep(self, places: Sequence[int]) -> None:
+        """From now on this shard has only these parameters; no tile holds others, too."""
+        self._places = places
+        self._mine = self.numbers_of(places)
+        blank = torch.zeros(self._layout.total_bytes, dtype=torch.uint8)
+        for number in set(range(len(self._tiles))).difference(self._mine):
+            self._steppers[number] = self._stepper(self._tiles[number], blank, {})
+
+    def numbers_of(self, places: Sequence[int]) -> list[int]:
+        """The tiles that these parameters lie in, in the order of tiles."""
+        own = frozenset(places)
+        return [number for number, tile in enumerate(self._tiles) if tile.places[0] in own]
 
     def state(self) -> bytes:
         """The optimizer's ``state_dict``, numbered in the user's order, for ``torch.load``."""
@@ -120,42 +135,19 @@ class Shard:
         """The round that was summed ahead is not applied."""
         self._ahead.take()
 
-    def apply(
-        self,
-        updates: Sequence[Update],
-        *,
-        source: Pieces,
-        target: Pieces,
-        clip_norm: float | None,
-    ) -> list[Applied]:
-        """One optimizer step after the other from the parameters ``source`` to ``target``, which may
-        be the same. What became of each; ``target`` holds something if any was applied.
-
-        An update whose sum overflowed, or whose norm to clip by did, changes nothing.
-        """
+    def joints(self, updates: Sequence[Update]) -> list[Joint]:
+        """The gradients of the updates that are applied now, none of which is summed yet."""
         for update in updates:
             self._separate(joined(update.parts))
         edges = self._ahead.take()
-        joints = [Joint(u.parts, u.divisor, self._tiles, edges) for u in updates]
-        if all(needs_no_clipping(joint.bound, clip_norm) for joint in joints):
-            scales = [update.lr_scale for update in updates]
-            return self._in_one_go(joints, scales, source, target)
-        applied: list[Applied] = []
-        for joint, update in zip(joints, updates, strict=True):
-            begun = any(one.applied for one in applied)
-            move = self._move(joint, update.lr_scale, target if begun else source, target)
-            applied.append(self._in_two(joint, move, clip_norm))
-        return applied
+        return [Joint(u.parts, u.divisor, self._tiles, edges) for u in updates]
 
-    def close(self) -> None:
-        """End its threads, let go of the parameters."""
-        self._crew.close()
-        self._tiles, self._steppers = (), []
-
-    def _in_one_go(
-        self, joints: list[Joint], scales: list[float], source: Pieces, target: Pieces
-    ) -> list[Applied]:
-        """The norms of the parts bound each sum: it cannot have overflowed, and is not clipped."""
+    def all_at_once(
+        self, joints: Sequence[Joint], scales: Sequence[float], source: Pieces, target: Pieces
+    ) -> list[list[float]]:
+        """Sum, and step with learning rates times ``scales``, one joint after the other: what a tile
+        needs while it is in the cache. The sum of squares of each tile, for each joint that is not alone.
+        """
         squares = [[0.0] * len(self._tiles) for _ in joints]
         moves = [
             self._move(joint, scale, target if number else source, target)
@@ -169,30 +161,58 @@ class Shard:
                     own[number] = joint.square(number)
                 move(number)
 
-        self._share(job, len(self._tiles))
-        return [
-            Applied(norm=joint.norm if joint.alone else sqrt(sum(own)), applied=True)
-            for joint, own in zip(joints, squares, strict=True)
-        ]
+        self._share(job, self._mine)
+        return squares
 
-    def _in_two(
-        self, joint: Joint, move: Callable[[int], None], clip_norm: float | None
-    ) -> Applied:
-        """First the whole gradient, then the step: it may have to be scaled, or skipped."""
-        self._share(joint.join, len(self._tiles))
-        gradients = joint.views()
-        total = self._norm(gradients)
-        norm = float(total)
-        if not isfinite(norm) and (clip_norm is not None or not _all_finite(gradients)):
-            return Applied(norm=norm, applied=False)
+    def join(self, joint: Joint) -> None:
+        """Only sum: whether and how to step is still to be seen."""
+        self._share(joint.join, self._mine)
+
+    def norms(self, joint: Joint) -> list[torch.Tensor]:
+        """Of each parameter's gradient, where there is one, side by side."""
+        gradients = joint.views(self._places)
+        norms: list[torch.Tensor] = [torch.zeros(())] * len(gradients)
 
         def job(number: int) -> None:
-            if clip_norm is not None:
-                _scale(joint.gradients[number], clip_norm, total)
+            norms[number] = torch.linalg.vector_norm(gradients[number])
+
+        self._share(job, range(len(gradients)))
+        return norms
+
+    def total(self, joint: Joint, norms: Sequence[torch.Tensor]) -> torch.Tensor:
+        """What ``torch.nn.utils.get_total_norm`` computes. ``norms``: all parameters', in their order."""
+        gradients = joint.views(self._places)
+        if not norms or len({gradient.dtype for gradient in gradients}) > 1:
+            return get_total_norm(gradients)
+        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
+        return total
+
+    def is_finite(self, joint: Joint) -> bool:
+        """Whether all values of the sum are."""
+        return all(bool(torch.isfinite(one).all()) for one in joint.views(self._places))
+
+    def step(
+        self,
+        joint: Joint,
+        lr_scale: float,
+        source: Pieces,
+        target: Pieces,
+        clip: tuple[float, torch.Tensor] | None,
+    ) -> None:
+        """Step with what was joined. ``clip``: the largest norm allowed, and the norm."""
+        move = self._move(joint, lr_scale, source, target)
+
+        def job(number: int) -> None:
+            if clip is not None:
+                _scale(joint.gradients[number], *clip)
             move(number)
 
-        self._share(job, len(self._tiles))
-        return Applied(norm=norm, applied=True)
+        self._share(job, self._mine)
+
+    def close(self) -> None:
+        """End its threads, let go of the parameters."""
+        self._crew.close()
+        self._tiles, self._steppers = (), []
 
     def _move(
         self, joint: Joint, lr_scale: float, source: Pieces, target: Pieces
@@ -208,25 +228,12 @@ class Shard:
 
         return move
 
-    def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """The norm that ``torch.nn.utils.get_total_norm`` computes, its terms side by side."""
-        if len({gradient.dtype for gradient in gradients}) != 1:
-            return get_total_norm(gradients)
-        norms: list[torch.Tensor] = [torch.zeros(())] * len(gradients)
-
-        def job(number: int) -> None:
-            norms[number] = torch.linalg.vector_norm(gradients[number])
-
-        self._share(job, len(gradients))
-        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
-        return total
-
-    def _share(self, job: Callable[[int], None], count: int) -> None:
+    def _share(self, job: Callable[[int], None], numbers: Sequence[int]) -> None:
         """Side by side if there is enough to do for that to pay."""
         if self._layout.total_bytes > self._tile_bytes:
-            self._crew.run(job, count)
+            self._crew.run(job, numbers)
             return
-        for number in range(count):
+        for number in numbers:
             job(number)
 
     def _separate(self, used: bytes) -> None:
@@ -248,6 +255,7 @@ class Shard:
                 tiles.append(own)
                 steppers.append(self._stepper(own, blank, states))
         self._tiles, self._steppers = tuple(tiles), steppers
+        self._mine = self.numbers_of(self._places)
 
     def _stepper(self, tile: Tile, blank: torch.Tensor, states: dict[int, State]) -> Stepper:
         stepper = Stepper(self._name, self._hyper[tile.group], tile.view(blank))
@@ -258,10 +266,6 @@ class Shard:
 def _load(state: bytes) -> dict[int, State]:
     loaded: dict[int, State] = torch.load(io.BytesIO(state), weights_only=True)["state"]
     return loaded
-
-
-def _all_finite(gradients: list[torch.Tensor]) -> bool:
-    return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
 
 
 def _scale(gradient: torch.Tensor, clip_norm: float, total: torch.Tensor) -> None:

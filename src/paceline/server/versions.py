@@ -98,6 +98,11 @@ class Versions:
         holds = self._holds.get(rank)
         return self._current if holds is None or holds.window is None else holds.window
 
+    def lent(self, rank: int) -> Buffer:
+        """What ``rank`` looks at beside its window's; the latest version if nothing."""
+        holds = self._holds.get(rank)
+        return self._current if holds is None or holds.glance is None else holds.glance
+
     def room(self) -> Buffer:
         """Where the next version can be written: over the current one if nobody reads it."""
         held = [b for holds in self._holds.values() for b in (holds.window, holds.glance)]

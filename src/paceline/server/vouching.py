@@ -9,7 +9,7 @@ from __future__ import annotations
 from paceline.gradients.checksum import checksums, shown
 from paceline.gradients.layout import FlatLayout
 from paceline.server.versions import Versions
-from paceline.transport.messages import Fact
+from paceline.transport.witness_messages import Fact
 
 
 class Vouching:

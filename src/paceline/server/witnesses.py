@@ -7,7 +7,7 @@ by name only: no tensors, no planes.
 from __future__ import annotations
 
 from paceline.transport.facts import compare
-from paceline.transport.messages import Fact, Witness, Witnessed
+from paceline.transport.witness_messages import Fact, Witness, Witnessed
 
 KEPT_WINDOWS = 1024
 """Windows that not everybody has come to; who is further behind the others is not compared."""

@@ -16,6 +16,7 @@ import msgspec
 
 from paceline.errors import UsageError
 from paceline.transport import messages
+from paceline.transport.decoding import decode
 from paceline.transport.framing import FrameDecoder, FrameError, frame
 
 RECEIVE_BYTES = 64 * 2**10  # more would be a fresh mapping for each call
@@ -34,7 +35,7 @@ def pack(message: messages.Message) -> bytes:
 def unpack(body: bytes) -> Any:
     """The message in a frame's body. Raises :class:`FrameError` if it holds none."""
     try:
-        return messages.decode(body)
+        return decode(body)
     except msgspec.MsgspecError as error:
         raise FrameError(f"a frame of {len(body)} bytes holds no message: {error}") from None
 
@@ -65,6 +66,16 @@ class Channel:
             if body is not None:
                 return unpack(body)
             self._decoder.feed(self._read(timeout_s))
+
+    def take(self) -> Any:
+        """A message that has come already; None if none has."""
+        body = self._decoder.next_frame()
+        return None if body is None else unpack(body)
+
+    def read(self) -> Any:
+        """Read once, what is there; the message that is complete then, if one is. Raises as ``receive``."""
+        self._decoder.feed(self._read(None))
+        return self.take()
 
     def close(self) -> None:
         """Close this process's end. A thread inside ``receive`` is woken with ChannelClosedError."""

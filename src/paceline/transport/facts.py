@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paceline.transport.messages import Difference, Fact, Said
+from paceline.transport.witness_messages import Difference, Fact, Said
 
 Facts = Mapping[str, Fact]
 

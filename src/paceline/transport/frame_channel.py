@@ -41,6 +41,10 @@ class FrameChannel:
         """The socket's descriptor (to wait on; -1 once closed)."""
         return self._socket.fileno()
 
+    def own_host(self) -> str:
+        """This host's address, as the other end reaches it."""
+        return str(self._socket.getsockname()[0]).split("%")[0]
+
     def receive_into(self, rooms: Rooms) -> None:
         """Where tensors go that come before a message."""
         self._reader.rooms = rooms
@@ -70,6 +74,15 @@ class FrameChannel:
             if came.kind is Kind.MESSAGE:
                 return unpack(came.body)
 
+    def take(self) -> Any:
+        """None: no more is ever read than what is asked for."""
+        return None
+
+    def read(self) -> Any:
+        """Read once, what is there; the message that is complete then, if one is. Raises as ``receive``."""
+        came = self._read(None)
+        return unpack(came.body) if came is not None and came.kind is Kind.MESSAGE else None
+
     def close(self) -> None:
         """Close this process's end. A thread inside ``receive`` is woken with ChannelClosedError."""
         with contextlib.suppress(OSError):
@@ -84,12 +97,15 @@ class FrameChannel:
     def _next(self, timeout_s: float | None) -> Came:
         came = None
         while came is None:
-            count = _read_into(self._socket, self._reader.room, timeout_s)
-            if count == 0:
-                whole = "" if self._reader.between_frames else ", in the middle of a frame"
-                raise ChannelClosedError(f"the other end closed the connection{whole}")
-            came = self._reader.wrote(count)
+            came = self._read(timeout_s)
         return came
+
+    def _read(self, timeout_s: float | None) -> Came | None:
+        count = _read_into(self._socket, self._reader.room, timeout_s)
+        if count == 0:
+            whole = "" if self._reader.between_frames else ", in the middle of a frame"
+            raise ChannelClosedError(f"the other end closed the connection{whole}")
+        return self._reader.wrote(count)
 
 
 class _Outbox:

@@ -55,10 +55,10 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """First message on a connection. Reply: Welcome."""
+    """First message on a connection. Reply: Welcome. Of a shard ``rank`` is its number."""
 
     protocol: int
-    role: Literal["control", "data", "observer"]
+    role: Literal["control", "data", "observer", "shard", "hub"]
     rank: int
     world_size: int
     pid: int
@@ -156,49 +156,6 @@ class Gone(Message, frozen=True, kw_only=True):
     pass
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One thing that must be equal on all ranks: ``value`` is compared, ``shown`` is for people.
-
-    ``value`` None: it exists here, and what it is cannot be compared now.
-    """
-
-    value: str | None
-    shown: str
-
-
-class Witness(Message, frozen=True, kw_only=True):
-    """How things stand with this worker in window ``index`` of a pass. Reply: Witnessed, at once.
-
-    ``facts`` by what they are about; ``unused``: parameters without a gradient in this window.
-    """
-
-    pass_id: int
-    index: int
-    facts: dict[str, Fact]
-    unused: list[str]
-
-
-class Said(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What ``rank`` says about something; None if there is no such thing there."""
-
-    rank: int
-    shown: str | None
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """``about``: the first thing in which ranks differ; ``said``: by each; ``more``: what else differs."""
-
-    about: str
-    said: list[Said]
-    more: list[str]
-
-
-class Witnessed(Message, frozen=True, kw_only=True):
-    """How the workers that have come to the window differ, if they do."""
-
-    difference: Difference | None
-
-
 # --------------------------------------------------------------------- data: server plane
 
 
@@ -256,13 +213,27 @@ class Open(Message, frozen=True, kw_only=True):
     far: bool = False
 
 
+class ShardPlace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Where a shard is reached: :class:`paceline.transport.shard_messages.Standing`."""
+
+    address: str
+    socket: str
+    host: str
+
+
 class Opened(Message, frozen=True, kw_only=True):
-    """Process ``server_pid`` holds the initial parameters, of ``version``, as ``parameters_fd``."""
+    """Process ``server_pid`` holds the initial parameters, of ``version``, as ``parameters_fd``.
+
+    Where there are several shards ``owners`` says of each parameter which one has it, and nothing is given
+    before ``Enter``; ``shards``: where those but the server itself, number 0, are.
+    """
 
     version: int
     clock: int
     server_pid: int
     parameters_fd: int
+    owners: list[int] = []
+    shards: list[ShardPlace] = []
 
 
 class OpenPass(Message, frozen=True, kw_only=True):
@@ -391,16 +362,6 @@ class Latest(Message, frozen=True, kw_only=True):
     parameters_fd: int
 
 
-class Vouch(Message, frozen=True, kw_only=True):
-    """Say what the version that this worker has must be. Reply: Vouched."""
-
-
-class Vouched(Message, frozen=True, kw_only=True):
-    """A fact about each parameter, in the manifest's order."""
-
-    facts: list[Fact]
-
-
 class Fetch(Message, frozen=True, kw_only=True):
     """Send the optimizer's state. Reply: State (``torch.load(weights_only=True)`` reads it)."""
 
@@ -453,19 +414,14 @@ class Progress(Message, frozen=True, kw_only=True):
 AnyMessage = (
     Hello | Welcome | Stop | Abort | Beat | Gather | Gathered | Bye | Gone
     | Open | Opened | OpenPass | Leased | Ready | Started | Ended | Filled | Push | Decided
-    | Read | Latest | Fetch | State | Notice | Progress | Witness | Witnessed | Vouch | Vouched
-    | HandIn | HandedIn | TakeCut | CutTaken | ProcessEnded
+    | Read | Latest | Fetch | State | Notice | Progress | HandIn | HandedIn | TakeCut | CutTaken
+    | ProcessEnded
 )  # fmt: skip
+"""Those of this module; all there are, and how they are read: :mod:`paceline.transport.decoding`."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMessage)
 
 
 def encode(message: Message) -> bytes:
     """The message as bytes."""
     return _encoder.encode(message)
-
-
-def decode(data: bytes) -> Any:
-    """The message in ``data``. Raises msgspec.DecodeError / ValidationError on anything else."""
-    return _decoder.decode(data)

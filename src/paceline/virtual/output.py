@@ -78,6 +78,7 @@ class Watcher:
     ) -> None:
         self.open = True
         self.trusted = True
+        self.remote = False
         self.notices: list[tuple[float, Notice]] = []
         self._console = console
         self._time_s = time_s
@@ -96,8 +97,12 @@ class Watcher:
     def trust(self, peer: str, *, urgent: bool) -> None:
         """It is."""
 
-    def drain(self) -> None:
+    def carry(self, intake: object, outgo: object) -> None:
+        """No tensors come this way."""
+
+    def read(self) -> int:
         """It says nothing."""
+        return 0
 
     def close(self) -> None:
         """Hear no more."""

@@ -15,10 +15,11 @@ from paceline.launch.context import Launch
 from paceline.launch.rendezvous import Rendezvous
 from paceline.recorder import Recorder
 from paceline.server.connection import Line
-from paceline.server.hub import Hub, Plane
+from paceline.server.hub import Hub
 from paceline.server.loop import Loop
 from paceline.server.members import Group
 from paceline.server.plane import ServerPlane
+from paceline.server.plane_protocol import Plane
 from paceline.server.turns import AsTheyCome
 from paceline.simulate.engine import Engine
 from paceline.transport.messages import Hello, Message

@@ -41,7 +41,7 @@ from paceline.worker.options import Options, check_pairings
 from paceline.worker.outside import OutsideChanges
 from paceline.worker.parts import Parts
 from paceline.worker.phases import Phases
-from paceline.worker.planes import open_plane, refuse
+from paceline.worker.planes import open_plane, refuse, refuse_shards
 from paceline.worker.processor import ProcessorQueue
 from paceline.worker.replaying import compared_recorder, is_far
 from paceline.worker.said import said
@@ -90,6 +90,7 @@ def assemble(
         collectives=not launch.virtual,
     )  # fmt: skip
     refuse(name, training)
+    refuse_shards(name, launch.shards, strategy)
     recorder = _recorder(trace_path(options, launch), launch, around.clock_s)
     session = _joined(options, launch, recorder, training.parameters[0].device, around)
     member = _Member(

@@ -28,6 +28,7 @@ from paceline.transport.messages import (
     WINDOW,
     Decided,
     Filled,
+    Message,
     Open,
     Opened,
     Push,
@@ -59,14 +60,21 @@ class Parameters(Protocol):
 class Way(Protocol):
     """The choice: see the module."""
 
-    def open(self, opening: Open) -> tuple[Opened, Parameters]:
-        """Ask the server to open the plane; its reply, and the parameters it speaks of."""
-
     def filled(self, buckets: int) -> None:
         """In the window's last backward the first so many buckets are full."""
 
     def push(self, push: Push) -> Decided:
         """Push the window's gradients; what was decided."""
+
+    def ask(self, request: Message) -> Any:
+        """The server's reply to what is answered with parameters."""
+
+
+class FirstWay(Way, Protocol):
+    """As long as it is not known that there are several shards."""
+
+    def open(self, opening: Open) -> tuple[Opened, Parameters]:
+        """Ask the server to open the plane; its reply, and the parameters it speaks of."""
 
 
 def way_of(
@@ -80,7 +88,7 @@ def way_of(
     pull: Compression | None,
     clock_s: Callable[[], float],
     carried: Carried,
-) -> Way:
+) -> FirstWay:
     """The way of this worker. ``ahead``: the server may sum buckets before they are pushed; ``early``:
     nobody changes them once they are full; ``pull``: how parameters come from another host;
     ``carried(size_bytes, took_s)``: they came whole."""
@@ -119,6 +127,9 @@ class InSharedMemory:
         decided: Decided = self._session.request(push)
         return decided
 
+    def ask(self, request: Message) -> Any:
+        return self._session.request(request)
+
 
 class AsFrames:
     """Gradients leave, and parameters arrive, on ``channel``."""
@@ -136,7 +147,7 @@ class AsFrames:
         self._session = session
         self._channel = channel
         self._memory = gradients.region.memory
-        self._buckets = [_bytes_of(vector) for vector in gradients.vectors]
+        self._buckets = [bytes_of(vector) for vector in gradients.vectors]
         self._shown = shown
         self._ahead = ahead
         self._early = early
@@ -145,7 +156,7 @@ class AsFrames:
     def open(self, opening: Open) -> tuple[Opened, Parameters]:
         self._channel.receive_into(self._shown.room)
         if self._session.rank == 0:
-            opening = msgspec.structs.replace(opening, initial=_bytes_of(self._memory).tobytes())
+            opening = msgspec.structs.replace(opening, initial=bytes_of(self._memory).tobytes())
         opened: Opened = self._session.request(opening)
         return opened, self._shown
 
@@ -161,6 +172,9 @@ class AsFrames:
         self._posted = 0
         decided: Decided = self._session.request(push)
         return decided
+
+    def ask(self, request: Message) -> Any:
+        return self._session.request(request)
 
     def _post(self, stop: int) -> None:
         for number in range(self._posted, stop):
@@ -201,10 +215,14 @@ class ReceivedParameters:
             raise FrameError(
                 f"{length} bytes for place {place}; the model has {self._layout.total_bytes}"
             )
-        if place not in self._memory:
-            self._memory[place] = torch.zeros(length, dtype=torch.uint8)
         self._began_s = self._clock_s()
-        return _bytes_of(self._memory[place])
+        return self.memory(place)
+
+    def memory(self, place: int) -> memoryview:
+        """All bytes of ``place``, made when first asked for; those that nobody writes to cost nothing."""
+        if place not in self._memory:
+            self._memory[place] = torch.empty(self._layout.total_bytes, dtype=torch.uint8)
+        return bytes_of(self._memory[place])
 
     def show(self, fd: int) -> None:
         self._add_difference()
@@ -233,7 +251,7 @@ class ReceivedParameters:
         if not 0 < length <= self._layout.total_bytes + HEADER_BYTES:
             raise FrameError(f"a difference of {length} bytes to {self._layout.total_bytes}")
         self._parcel = torch.empty(length, dtype=torch.uint8)
-        return _bytes_of(self._parcel)
+        return bytes_of(self._parcel)
 
     def _add_difference(self) -> None:
         """Bring the window's parameters to where the server has them for this worker."""
@@ -264,6 +282,7 @@ class ReceivedParameters:
             yield flat.as_strided(slot.shape, slot.stride)
 
 
-def _bytes_of(memory: torch.Tensor) -> memoryview:
+def bytes_of(memory: torch.Tensor) -> memoryview:
+    """All of it, as bytes."""
     array: Any = memory.view(torch.uint8).numpy()
     return memoryview(array)

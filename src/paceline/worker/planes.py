@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from paceline.errors import UsageError
 from paceline.policy.pairings import PlaneName, refuse_on
-from paceline.strategies import outer_of
+from paceline.strategies import Strategy, outer_of
 from paceline.worker.circle import Circle
 from paceline.worker.collective_plane import CollectivePlane
 from paceline.worker.gathering import Gathering
@@ -35,6 +35,15 @@ def refuse(name: PlaneName, training: Training) -> None:
         narrow=None if narrow is None else str(narrow).removeprefix("torch."),
     )  # fmt: skip
     refuse_pull(name, training)
+
+
+def refuse_shards(name: PlaneName, shards: int, strategy: Strategy) -> None:
+    """Raises UsageError where parameters are to be divided that no server holds."""
+    if shards > 1 and name != "server":
+        raise UsageError(
+            f"--shards={shards} and {strategy} cannot work together: only a server's parameters are divided, "
+            "and that of groups is not yet. Say sync:server, ssp:3 or async, or leave --shards out."
+        )
 
 
 def open_plane(

@@ -38,11 +38,12 @@ from paceline.worker.compression_account import Account
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
-from paceline.worker.payload_ways import way_of
+from paceline.worker.payload_ways import ReceivedParameters, Way, way_of
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.pulled import Pulled, speaker_of
 from paceline.worker.recipe_parts import own_gradient
 from paceline.worker.session import Session
+from paceline.worker.shard_ways import enter
 from paceline.worker.shared_gradients import BUCKET_BYTES, MakeGradients, SharedGradients
 from paceline.worker.training import Training
 
@@ -82,7 +83,8 @@ class ServerPlane:
         self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
         self._accumulation = Accumulation(parameters, training.precision.accumulate)
         sums = needs_everyone(training.strategy) and training.compress is None
-        tells = (sums and _cores_are_free(session.world_size)) or session.frames is not None
+        sends = session.frames is not None or session.shards > 1
+        tells = (sums and _cores_are_free(session.world_size)) or sends
         make_own = partial(
             SharedGradients, tell=self._filled if tells else None, clock_s=training.clock_s
         )
@@ -100,13 +102,19 @@ class ServerPlane:
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
-        self._way = way_of(
-            session, self._gradients, parameters, layout, ahead=sums,
-            early=not self._own.clips and training.compress is None,
-            pull=None if training.compress is None else training.compress.of_pulls(),
-            clock_s=training.clock_s, carried=self._pulled.carried,
+        early = not self._own.clips and training.compress is None
+        times = {"clock_s": training.clock_s, "carried": self._pulled.carried}
+        first = way_of(
+            session, self._gradients, parameters, layout, ahead=sums, early=early,
+            pull=None if training.compress is None else training.compress.of_pulls(), **times,
         )  # fmt: skip
-        opened, self._shared = self._way.open(self._opening(groups))
+        opened, self._shared = first.open(self._opening(groups))
+        self._way: Way = first
+        if opened.owners:
+            self._way, self._shared = enter(
+                session, opened, self._gradients, parameters, layout,
+                bucket_bytes=BUCKET_BYTES, early=early, received=partial(ReceivedParameters, **times),
+            )  # fmt: skip
         self._show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
         vars(training.optimizer)["_opt_called"] = True
@@ -155,7 +163,7 @@ class ServerPlane:
         began_s = self._training.clock_s()
         reply, self._next = self._next, None
         if reply is None:
-            reply = self._session.request(Ready())
+            reply = self._way.ask(Ready())
         self._show(reply.parameters_fd)
         self._position = Position(version=reply.version, clock=reply.clock, progress=reply.progress)
         self._pulled_bytes = self._pulled.came(reply)
@@ -217,7 +225,7 @@ class ServerPlane:
             self._gradients.clear()
 
     def latest(self) -> AbstractContextManager[None]:
-        return self._shared.showing(self._session.request(Read()).parameters_fd)
+        return self._shared.showing(self._way.ask(Read()).parameters_fd)
 
     def gather(self, tag: str, payload: bytes) -> list[bytes]:
         return self._session.gather(tag, payload)
@@ -239,7 +247,7 @@ class ServerPlane:
 
     @contextmanager
     def cut(self) -> Iterator[Cut]:
-        taken: CutTaken = self._session.request(TakeCut())
+        taken: CutTaken = self._way.ask(TakeCut())
         with self._shared.showing(taken.parameters_fd):
             yield Cut(
                 version=taken.version,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from paceline.errors import PacelineError, PeerLostError, ServerLostError
 from paceline.launch.context import Launch
+from paceline.launch.hosts import identity
 from paceline.launch.rendezvous import Rendezvous, find_server
 from paceline.transport.addresses import remote_from
 from paceline.transport.channel import Channel, ChannelClosedError
@@ -30,6 +31,7 @@ from paceline.transport.messages import (
     HandIn,
     Hello,
     Message,
+    ShardPlace,
     Stop,
     Welcome,
 )
@@ -76,7 +78,10 @@ class Session:
     ) -> None:
         self.rank = launch.rank
         self.world_size = launch.world_size
+        self.shards = launch.shards
         self.rendezvous = rendezvous
+        self._launch = launch
+        self._shard_channels: list[Channel | FrameChannel] = []
         self._data = data
         self._heartbeat = heartbeat
         self._halt = heartbeat.halt
@@ -113,11 +118,15 @@ class Session:
 
         Raises PeerLostError, PeerFailedError, EvictedError or ServerLostError if it is to stop.
         """
+        return self.exchange(message, lambda channel: channel.receive())
+
+    def exchange(self, message: Message, receive: Callable[[Any], Any]) -> Any:
+        """The same, where ``receive(channel)`` waits for the reply (and for more)."""
         self._halt.check()
         self._awaiting = True
         try:
             self._data.send(message)
-            reply = self._data.receive()
+            reply = receive(self._data)
         except (ChannelClosedError, FrameError) as error:
             raise self.explain(error) from error
         if isinstance(reply, Stop):
@@ -150,6 +159,16 @@ class Session:
     def frames(self) -> FrameChannel | None:
         """Where tensors travel if the server is on another host; None where memory is shared."""
         return self._data if isinstance(self._data, FrameChannel) else None
+
+    def reach(self, place: ShardPlace) -> Channel | FrameChannel:
+        """A connection of this worker's to a shard in another process, kept until the worker leaves.
+
+        Raises ServerLostError if nobody answers there, UsageError if it refuses.
+        """
+        address = place.socket if place.host == identity() else place.address
+        channel = _call_on(address, self._launch, hello(self._launch, "data", 0.0))
+        self._shard_channels.append(channel)
+        return channel
 
     def tell_phase(self, report: Callable[[], tuple[str, float]]) -> None:
         """Let every beat say what the main thread does: ``report()``, a phase and its age in seconds."""
@@ -197,6 +216,8 @@ class Session:
         finally:
             self._heartbeat.close()
             self._data.close()
+            for channel in self._shard_channels:
+                channel.close()
             self.rendezvous.close()
 
     def _forget(self) -> None:
@@ -205,6 +226,8 @@ class Session:
             self._closed = True
             self._heartbeat.forget()
             self._data.forget()
+            for channel in self._shard_channels:
+                channel.forget()
 
 
 def hello(launch: Launch, role: Literal["control", "data"], evict_after_s: float) -> Hello:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from paceline.gradients.checksum import checksums, shown
-from paceline.transport.messages import Fact
+from paceline.transport.witness_messages import Fact
 from paceline.worker.manifest import hyperparameters
 
 Field = tuple[int, str]

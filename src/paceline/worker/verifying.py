@@ -15,7 +15,7 @@ from torch import nn
 from paceline.errors import ConsistencyError, bad_value
 from paceline.strategies import Backup, drifts, is_joint
 from paceline.transport.facts import compare, describe
-from paceline.transport.messages import Fact, Vouch, Witness
+from paceline.transport.witness_messages import Fact, Vouch, Witness
 from paceline.worker.hand_changes import HandChanges
 from paceline.worker.moving_buffers import MovingBuffers
 from paceline.worker.parts import Parts
