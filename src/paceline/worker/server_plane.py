@@ -103,17 +103,20 @@ class ServerPlane:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
         early = not self._own.clips and training.compress is None
-        times = {"clock_s": training.clock_s, "carried": self._pulled.carried}
         first = way_of(
             session, self._gradients, parameters, layout, ahead=sums, early=early,
-            pull=None if training.compress is None else training.compress.of_pulls(), **times,
+            pull=None if training.compress is None else training.compress.of_pulls(),
+            clock_s=training.clock_s, carried=self._pulled.carried,
         )  # fmt: skip
         opened, self._shared = first.open(self._opening(groups))
         self._way: Way = first
         if opened.owners:
             self._way, self._shared = enter(
                 session, opened, self._gradients, parameters, layout,
-                bucket_bytes=BUCKET_BYTES, early=early, received=partial(ReceivedParameters, **times),
+                bucket_bytes=BUCKET_BYTES, early=early,
+                received=partial(
+                    ReceivedParameters, clock_s=training.clock_s, carried=self._pulled.carried
+                ),
             )  # fmt: skip
         self._show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
