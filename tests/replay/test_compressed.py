@@ -13,11 +13,11 @@ from support.runs import run_script
 SCRIPT = Path(__file__).parent / "compressed_script.py"
 CLUSTER = "[workers]\ncount = 2\nstep_s = 0.01\n\n[network]\nsize_bytes = 1e6\nbytes_per_s = 1e8\n"
 PULLS = "topk:0.05,warmup=4,pull=topk:0.05"
-pytestmark = [pytest.mark.full, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
 def recorded(strategy: str, word: str, **options: Any) -> Path:
-    done = run_script(SCRIPT, strategy=strategy, compress=word, workers=2, timeout_s=200, **options)
+    done = run_script(SCRIPT, strategy=strategy, compress=word, workers=2, timeout_s=400, **options)
     assert done.exit_code == 0, done.stderr[-3000:]
     return done.out
 
