@@ -33,7 +33,7 @@ def results(*words: str, scenario: Scenario) -> list[Result]:
 def cluster(workers: int = 2, network: str = "") -> Scenario:
     """Steps of 50 ms."""
     model = ClusterModel.parse(f"[workers]\ncount = {workers}\nstep_s = 0.05\n{network}")
-    return Scenario(cluster=model, steps=40, network=model.network)
+    return Scenario(cluster=model, steps=39, network=model.network)
 
 
 def recorded(**changes: Any) -> Scenario:
