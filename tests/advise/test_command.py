@@ -146,7 +146,7 @@ def test_only_what_is_asked_for_is_probed_beside_the_baselines(invoke, runs):
     kinds = {request.strategy.partition(":")[0] for request in runs.asked}
     assert kinds in ({"sync", "ssp"}, {"sync", "ssp", "backup"})
     assert "of at most 9)" in done.stderr
-    assert "By --only not tried: accumulate, async." in done.stdout
+    assert "By --only not tried: accumulate, async, local." in done.stdout
     count = len(runs.asked)
     invoke(*words)
     assert {one.strategy for one in runs.asked[count:]} == {"async"}, "what was probed is reused"
