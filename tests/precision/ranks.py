@@ -115,8 +115,12 @@ class Rank:
         self.parts, self._session = assemble(model, optimizer, options, launch)
         self._loop = Loop(self.parts)
 
-    def batches(self, loader: Any) -> Iterator[Any]:
-        return self._loop.run(Demand(loader=loader, steps=None, split=True))
+    def batches(self, loader: Any, *, split: bool = True) -> Iterator[Any]:
+        return self._loop.run(Demand(loader=loader, steps=None, split=split))
+
+    def settle(self) -> None:
+        """A pass that was left early ends with the others'."""
+        self._loop.settle()
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         with self.parts.precision.mode.context("cpu"):
