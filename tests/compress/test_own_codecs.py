@@ -129,5 +129,7 @@ def test_every_parameter_has_a_codec_that_knows_its_name() -> None:
 
 def test_a_run_ends_with_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Payloads whose length varies with the values were an abort of gloo's, without a word."""
-    with pytest.raises(UsageError, match=r"Longer: encode of parameter 0.weight returned \d+ bytes"):
+    with pytest.raises(
+        UsageError, match=r"Longer: encode of parameter 0.weight returned \d+ bytes"
+    ):
         train(batches(12), monkeypatch, compress=Longer(), strategy="sync:allreduce")

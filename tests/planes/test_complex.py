@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.compression import parse_compression
 from paceline.errors import UsageError
 from paceline.gradients.norms import clip_by_norm, sum_of_squares, sum_of_values
 from paceline.gradients.precision.plan import Precision
-from paceline.compression import parse_compression
 from paceline.strategies import parse_strategy
 from paceline.transport.collective import Group
 from paceline.worker.manifest import trainable

@@ -34,8 +34,8 @@ OTHER_OPTIONS: dict[str, Any] = {
     "clip_norm": 1 / 3, "batch_norm": "sync", "types": Choice(loss_scale=1024.5), "recipe": Stable(),
     "compress": parse_compression("topk:0.0100000001"), "group_size": 2,
 }  # fmt: skip
-OTHER_RUNTIME = {"evict_after_s": 10.5, "max_skips": 21}
-OWN_OPTIONS = {"overridden", "health", "runtime"}
+OTHER_RUNTIME: dict[str, Any] = {"evict_after_s": 10.5, "max_skips": 21}
+OWN_OPTIONS = {"overridden", "health"}
 OWN_RUNTIME = {"out", "key"}
 OTHER_LAUNCH: dict[str, Any] = {"lr_factor": 1 + 1e-15, "replay": Path("run"), "until": 3}
 OWN_LAUNCH = {
@@ -55,8 +55,12 @@ def differences(
 
 @pytest.mark.parametrize(
     ("kind", "others", "own"),
-    [(Options, OTHER_OPTIONS, OWN_OPTIONS), (Runtime, OTHER_RUNTIME, OWN_RUNTIME), (Launch, OTHER_LAUNCH, OWN_LAUNCH)],
-)  # fmt: skip
+    [
+        (Options, OTHER_OPTIONS | {"runtime": OTHER_RUNTIME}, OWN_OPTIONS),
+        (Runtime, OTHER_RUNTIME, OWN_RUNTIME),
+        (Launch, OTHER_LAUNCH, OWN_LAUNCH),
+    ],
+)
 def test_it_is_known_of_each_field_whether_it_must_be_equal(
     kind: Any, others: dict[str, Any], own: set[str]
 ) -> None:
@@ -67,7 +71,7 @@ def test_what_must_be_equal_is_compared_to_the_last_digit() -> None:
     for name, value in OTHER_OPTIONS.items():
         assert differences(replace(OPTIONS, **{name: value})) == [name]
     for name, value in OTHER_RUNTIME.items():
-        runtime = replace(Runtime(), **{name: value})  # type: ignore[arg-type]
+        runtime = replace(Runtime(), **{name: value})
         assert differences(replace(OPTIONS, runtime=runtime)) == [name]
     for name, value in OTHER_LAUNCH.items():
         (found,) = differences(launch=replace(Launch(), **{name: value}))

@@ -21,9 +21,7 @@ def test_a_rates_factor_on_one_host_only(strategy: str, monkeypatch: pytest.Monk
     ]
 
 
-def _refusals(
-    strategy: str, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def _refusals(strategy: str, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def on(launch: Launch) -> str:
         model = nn.Linear(2, 1)
         launch = replace(launch, **other) if launch.rank else launch
