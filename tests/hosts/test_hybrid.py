@@ -58,6 +58,15 @@ def launches(places: Places, count: int, far: Sequence[int] = ()) -> list[Launch
 
 def trained(launch: Launch, seen: Seen, strategy: str, size: int | None, **cell: Any) -> None:
     session = Session.connect(launch, evict_after_s=10.0, on_beat=lambda: None)
+    try:
+        trained_in(session, launch, seen, strategy, size, **cell)
+    finally:
+        session.close("departed")  # whoever has closed its plane has left already
+
+
+def trained_in(
+    session: Session, launch: Launch, seen: Seen, strategy: str, size: int | None, **cell: Any
+) -> None:
     with ONE_AT_A_TIME:  # all threads draw from one stream of random numbers
         model, optimizer = build(cell.pop("optimizer", SGD), seed=launch.rank)
     model.double()
@@ -227,6 +236,9 @@ def test_workers_that_share_memory_and_workers_that_do_not_are_no_group(places: 
     everyone = run(launches(places, 2, (1,)), "hybrid:async", None, total=8)
     assert batches_of(everyone) == list(range(8))
     assert all(seen.outcomes for seen in everyone)
+
+
+def test_and_cannot_be_made_one(places: Places) -> None:
     with pytest.raises(UsageError, match="group_size=2: ranks 0, 1"):
         run(launches(places, 2, (1,)), "hybrid:async", 2, total=8)
 
