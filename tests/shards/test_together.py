@@ -270,11 +270,11 @@ def test_a_worker_is_shown_each_piece_once_and_a_version_that_it_has_not_again()
     reply = messages.Latest(version=1, parameters_fd=0)
     decided = messages.Ended(version=1, clock=1, progress=1, waited_s=0.0, parameters_fd=0)
     group.store.give(0)
-    group.store.show(0, decided)
+    group.store.bring(0, decided)
     assert line.said[-1][1] == []  # the version that it entered with
     group.apply([[values(1)]], None)
     group.store.lend(0)
-    group.store.show(0, reply)
+    group.store.bring(0, reply)
     assert [len(one) for one in line.said[-1][1]] == [len(one) for one in first]
     assert line.said[-1][1] != first
     assert line.said[-1][0].glance
