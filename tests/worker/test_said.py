@@ -37,7 +37,9 @@ OTHER_OPTIONS: dict[str, Any] = {
 OTHER_RUNTIME: dict[str, Any] = {"evict_after_s": 10.5, "max_skips": 21}
 OWN_OPTIONS = {"overridden", "health"}
 OWN_RUNTIME = {"out", "key"}
-OTHER_LAUNCH: dict[str, Any] = {"lr_factor": 1 + 1e-15, "replay": Path("run"), "until": 3}
+OTHER_LAUNCH: dict[str, Any] = {
+    "lr_factor": 1 + 1e-15, "replay": Path("run"), "until": 3, "shards": 2,
+}  # fmt: skip
 OWN_LAUNCH = {
     "rank", "world_size", "local_rank", "server", "out", "overrides", "seed", "launcher_pid", "virtual",
     "key", "local_world_size", "master_addr", "resume", "emulate",

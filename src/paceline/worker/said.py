@@ -31,6 +31,7 @@ def said(options: Options, launch: Launch, training: Training) -> dict[str, str]
         "max_skips": str(options.runtime.max_skips),
         "evict_after_s": str(float(options.runtime.evict_after_s)),
         "--lr-factor": str(float(launch.lr_factor)),
+        "--shards": str(launch.shards),
         "--emulate": _contents(launch.emulate),
         "--resume": _beginning(training),
         "replay": "no" if launch.replay is None else "yes",
