@@ -37,6 +37,13 @@ def test_patterns_are_shown_side_by_side_if_nobody_says_which():
     assert "every:50" not in said(*SMALL, "--late", "1x3.0", "--pattern", "same")
 
 
+def test_a_row_that_cannot_be_is_refused_before_any_is_simulated(monkeypatch):
+    monkeypatch.setattr("paceline.simulate.predict.predict", lambda *_: pytest.fail("simulated"))
+    sweep = ["--workers", "4,6", "--step", "1", "--strategies", "hybrid:async", "--group-size", "4"]
+    with pytest.raises(UsageError, match="a divisor of 6"):
+        said(*sweep)
+
+
 def test_json_has_every_figure_in_si_units():
     figures = json.loads(said(*SMALL, "--strategies", "async", "--json"))
     assert figures["schema"] == 1

@@ -98,10 +98,12 @@ def _simulated(options: dict[str, Any]) -> tuple[list[tuple[Result, Windows]], b
     strategies = _strategies(options)
     scenes = _scenes(options)
     done: list[tuple[Result, Windows]] = []
+    for scene in scenes:
+        for strategy in strategies:
+            check_pairing(strategy, scene.workers, scene.scenario.group_size)
     try:
         for scene in scenes:
             for strategy in strategies:
-                check_pairing(strategy, scene.workers, scene.scenario.group_size)
                 _tell(f"{len(done) + 1} of {len(scenes) * len(strategies)}: {strategy}")
                 prediction, windows = predict(strategy, scene.scenario)
                 done.append((Result(scene=scene, prediction=prediction), windows))
