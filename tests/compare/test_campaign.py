@@ -205,7 +205,7 @@ def test_seeds_that_change_nothing_are_an_error_that_says_why(plan):
 
 def test_rows_that_cannot_be_are_refused_before_the_first_run(plan):
     tried = trials_from("sync", ["local:8 compress=topk:0.01", "hybrid:async group_size=1"])
-    with pytest.raises(UsageError, match="compress='topk:0.01' and local:8 cannot work together"):
+    with pytest.raises(UsageError, match="and local:8 cannot work together"):
         carry_out(replace(plan, trials=tried), None, pretend, lambda _: None)
     assert not plan.out.exists()
 
