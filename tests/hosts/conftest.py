@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.server import plane as _loaded_before_any_test_waits  # noqa: F401  it has torch
 from paceline.server.app import Server
 from paceline.transport.addresses import Remote
 from paceline.transport.keys import make_key, read_key

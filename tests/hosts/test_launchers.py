@@ -144,6 +144,7 @@ def test_who_waits_for_a_worker_that_failed_on_another_host_is_stopped(
     late(places, 1)
 
 
+@pytest.mark.full
 def test_who_comes_after_it_has_failed_is_stopped_too(
     places: Places, launchers: list[Observer]
 ) -> None:
@@ -239,7 +240,7 @@ def test_strangers_that_say_nothing_make_room(
         one.close()
 
 
-@pytest.mark.parametrize("leader_left", [False, True])
+@pytest.mark.parametrize("leader_left", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_groups_member_that_dies_is_noted_so_that_host_0_may_leave(
     places: Places, leader_left: bool
 ) -> None:
