@@ -163,9 +163,9 @@ class _Runner:
         if server is not None:
             supervisor.ask(stopped_server(partial(is_stopped, server.pid), time.monotonic))
         self._ask_for_asides(supervisor, stack)
-        shard = self._start_shard(stack)
+        given_up = supervisor.interrupted()
+        shard = None if given_up else self._start_shard(stack)
         try:
-            given_up = supervisor.interrupted()
             workers = [] if given_up else self._start_workers(supervisor, server)
             sampler = PssSampler(_named_pids(workers, server))
             sampler.start()
