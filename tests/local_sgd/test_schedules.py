@@ -66,7 +66,7 @@ class Counted:
 
     def passed(self) -> list[list[int]]:
         reads: list[list[int]] = [[] for _ in self.windows]
-        live = len(self.windows)
+        live = sum(map(bool, self.windows))
         while live:
             computed = 0
             for rank in range(len(self.windows)):
@@ -115,6 +115,10 @@ ENDINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "data of their own": (
         {"totals": (12, 7), "world": 2},
         {"windows": [[1] * 12, [1] * 7]},
+    ),
+    "nothing on one rank": (
+        {"totals": (12, 0), "world": 2},
+        {"windows": [[1] * 12, []]},
     ),
     "a break": (
         {"total": 24, "world": 2, "leaves": {1: 2}},

@@ -100,6 +100,7 @@ class Rank:
             PassPlan(
                 pass_id=number, total=total if play.known else None, window=play.window,
                 depth=play.window, weight=play.window * UNIT, unit=UNIT, split=not play.totals,
+                sharing=sum(map(bool, play.totals)) if play.totals else None,
             )
         )  # fmt: skip
         had = 0

@@ -25,7 +25,8 @@ class PassPlan:
 
     ``total``: loader batches of all workers together, None while unknown. ``window``: micro-batches
     per push. ``depth``: batches this worker wants leased ahead (>= window). ``weight``: nominal
-    weight of one window; ``unit``: nominal weight of one micro-batch, equal on all ranks.
+    weight of one window; ``unit``: nominal weight of one micro-batch, equal on all ranks. ``sharing``: how
+    many workers have batches in it, None if that is not known to be less than all.
     """
 
     pass_id: int
@@ -35,6 +36,7 @@ class PassPlan:
     weight: float
     unit: float
     split: bool = True
+    sharing: int | None = None
 
 
 @lean

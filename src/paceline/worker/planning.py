@@ -7,7 +7,7 @@ loader as it is; a map-style loader is shared by index; anything else is read wh
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -130,8 +130,9 @@ def _own_loader(demand: Demand, parts: Parts, pass_id: int, going_on: GoingOn | 
     window = parts.options.window(batch=samples, world_size=parts.launch.world_size)
     total = batches_in(demand, window=window, world_size=parts.launch.world_size)
     total = _go_on(feed, total, going_on, demand)
-    everyone = _same_call(demand, parts, window, kind="own", samples=samples)
+    everyone = _same_call(demand, parts, window, kind="own", samples=samples, left=total)
     plan = _plan(demand, pass_id, total, window, everyone[0]["samples"])
+    plan = replace(plan, sharing=sum(fact["left"] != 0 for fact in everyone))
     return Planned(feed=feed, plan=plan, samples=samples)
 
 

@@ -87,7 +87,7 @@ class ReplicaPlane:
     def open_pass(self, plan: PassPlan) -> None:
         self._round.stop = False
         self.drift = None
-        self._in_pass = self._session.world_size
+        self._in_pass = self._session.world_size if plan.sharing is None else plan.sharing
         self._passes.open(plan)
 
     def leases(self) -> list[int]:
