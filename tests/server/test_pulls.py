@@ -66,26 +66,22 @@ def decided(fd: int) -> Decided:
 
 def test_a_window_gets_a_difference_and_an_end_the_version() -> None:
     server = Server()
-    assert server.outgo.before(server.end(FAR)) == (
-        WINDOW,
-        server.outgo._stored(server.versions.current.fd).memory,
-    )
+    whole = server.outgo._stored(server.versions.current.fd).memory
+    assert server.outgo.before(server.end(FAR)) == [(WINDOW, whole)]
     server.update()
     started = server.start(FAR)
-    sent = server.outgo.before(started)
-    assert sent is not None
-    assert sent[0] == DIFFERENCE
-    assert sent[1].nbytes == started.difference_bytes == 16 + 20 * 8
+    ((place, sent),) = server.outgo.before(started)
+    assert place == DIFFERENCE
+    assert sent.nbytes == started.difference_bytes == 16 + 20 * 8
     assert started.coding_s == 1
     assert int((server.held(FAR) != 0).sum()) == 20
     again = server.start(FAR)  # nothing is new
     assert again.difference_bytes == 0
-    assert server.outgo.before(again) is None
-    sent = server.outgo.before(server.end(FAR))
-    assert sent is not None
-    assert (sent[0], sent[1].nbytes) == (WINDOW, LAYOUT.total_bytes)
+    assert server.outgo.before(again) == []
+    ((place, sent),) = server.outgo.before(server.end(FAR))
+    assert (place, sent.nbytes) == (WINDOW, LAYOUT.total_bytes)
     assert torch.equal(server.held(FAR), _values(server.versions.current.pieces.memory))
-    assert server.outgo.before(server.start(FAR)) is None  # it has the version
+    assert server.outgo.before(server.start(FAR)) == []  # it has the version
 
 
 def test_who_cannot_go_on_yet_keeps_what_it_has() -> None:
@@ -118,9 +114,8 @@ def test_what_is_not_finite_comes_whole_and_so_does_what_follows_it() -> None:
         server.update(by)
         started = server.start(FAR)
         assert started.difference_bytes is None
-        sent = server.outgo.before(started)
-        assert sent is not None
-        assert sent[0] == WINDOW
+        ((place, _),) = server.outgo.before(started)
+        assert place == WINDOW
 
 
 def test_a_copy_is_all_that_a_worker_costs_and_it_goes_with_it() -> None:

@@ -23,7 +23,16 @@ import numpy as np
 from paceline.diagnose.cures import with_cures
 from paceline.diagnose.exchange import every_micro_batch
 from paceline.diagnose.findings import Diagnosis
-from paceline.diagnose.measured import BACKWARD, DATA, FORWARD, LINK, OPTIMIZER, SCRIPT, Measured
+from paceline.diagnose.measured import (
+    BACKWARD,
+    CODING,
+    DATA,
+    FORWARD,
+    LINK,
+    OPTIMIZER,
+    SCRIPT,
+    Measured,
+)
 from paceline.diagnose.verdict import compared, concluded, thin_evidence
 from paceline.errors import UsageError
 from paceline.strategies import Sync
@@ -180,7 +189,7 @@ def _side_by_side(profiles: Sequence[Profile]) -> Measured:
         phases[name] = np.vstack([phases[name][:1], phases[name][:-1]])
     return Measured(
         ranks=tuple(profile.rank for profile in profiles), strategy=Sync(), topology="allreduce",
-        together=True, phases={**phases, LINK: np.zeros(shape)},
+        together=True, phases={**phases, LINK: np.zeros(shape), CODING: np.zeros(shape)},
         queued_s=np.zeros(shape), wait_s=lasted_s - least_s,
         transfer_s=np.broadcast_to(least_s, shape).copy(), weight=np.ones(shape),
         lag=np.zeros(shape),

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 
+from paceline.gradients.layout import FlatLayout
 from paceline.gradients.precision.accumulation import Accumulation
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.policy.grouping import Groups
@@ -25,6 +26,7 @@ from paceline.transport.messages import (
     Ended,
     Fetch,
     Open,
+    Opened,
     OpenPass,
     OptimizerSpec,
     Push,
@@ -38,7 +40,7 @@ from paceline.worker.compression_account import Account
 from paceline.worker.manifest import flat_layout, hyperparameters, tensors_of
 from paceline.worker.optimizer_state import dump_state, load_state, narrow_state
 from paceline.worker.packing import pack, unpack
-from paceline.worker.payload_ways import ReceivedParameters, Way, way_of
+from paceline.worker.payload_ways import Parameters, ReceivedParameters, Way, way_of
 from paceline.worker.plane import Contribution, Cut, Outcome, PassPlan, Position, Window
 from paceline.worker.pulled import Pulled, speaker_of
 from paceline.worker.recipe_parts import own_gradient
@@ -78,17 +80,13 @@ class ServerPlane:
         self._scale = training.precision.scale.value
         self._leases: list[int] = []
         self._next: Started | None = None
-        parameters = training.parameters
         layout = flat_layout(training.trainables)
         self._sizes = [slot.span_bytes for slot in gradients_of(layout).slots]
-        self._accumulation = Accumulation(parameters, training.precision.accumulate)
-        sums = needs_everyone(training.strategy) and training.compress is None
-        sends = session.frames is not None or session.shards > 1
-        tells = (sums and _cores_are_free(session.world_size)) or sends
-        make_own = partial(
-            SharedGradients, tell=self._filled if tells else None, clock_s=training.clock_s
+        self._accumulation = Accumulation(training.parameters, training.precision.accumulate)
+        self._sums = needs_everyone(training.strategy) and training.compress is None
+        self._gradients = (make_gradients or self._own_gradients())(
+            training.parameters, gradients_of(layout)
         )
-        self._gradients = (make_gradients or make_own)(parameters, gradients_of(layout))
         pushers = len(groups) or session.world_size
         self._own = own_gradient(training, self._gradients.views, pushers)
         self._compress = compressing(
@@ -102,28 +100,40 @@ class ServerPlane:
         if session.rank == 0:
             self._gradients.show_parameters()
         self._groups = self._hyperparameters()
-        early = not self._own.clips and training.compress is None
-        first = way_of(
-            session, self._gradients, parameters, layout, ahead=sums, early=early,
-            pull=None if training.compress is None else training.compress.of_pulls(),
-            clock_s=training.clock_s, carried=self._pulled.carried,
-        )  # fmt: skip
-        opened, self._shared = first.open(self._opening(groups))
-        self._way: Way = first
-        if opened.owners:
-            self._way, self._shared = enter(
-                session, opened, self._gradients, parameters, layout,
-                bucket_bytes=BUCKET_BYTES, early=early,
-                received=partial(
-                    ReceivedParameters, clock_s=training.clock_s, carried=self._pulled.carried
-                ),
-            )  # fmt: skip
+        self._way, self._shared, opened = self._open(groups, layout)
         self._show(opened.parameters_fd)
         # The server steps: torch must not warn a plain scheduler that nobody did.
         vars(training.optimizer)["_opt_called"] = True
         self._position = Position(
             version=opened.version, clock=opened.clock, progress=training.progress
         )
+
+    def _own_gradients(self) -> MakeGradients:
+        """In memory that the server maps, or has to be sent."""
+        sends = self._session.frames is not None or self._session.shards > 1
+        tells = (self._sums and _cores_are_free(self._session.world_size)) or sends
+        clock_s = self._training.clock_s
+        return partial(SharedGradients, tell=self._filled if tells else None, clock_s=clock_s)
+
+    def _open(self, groups: Groups, layout: FlatLayout) -> tuple[Way, Parameters, Opened]:
+        """Agree with the server, and with its shards if it has any, on what is where."""
+        training, parameters = self._training, self._training.parameters
+        early = not self._own.clips and training.compress is None
+        carried = self._pulled.carried
+        first = way_of(
+            self._session, self._gradients, parameters, layout, ahead=self._sums, early=early,
+            pull=None if training.compress is None else training.compress.of_pulls(),
+            clock_s=training.clock_s, carried=carried,
+        )  # fmt: skip
+        opened, shared = first.open(self._opening(groups))
+        if not opened.owners:
+            return first, shared, opened
+        received = partial(ReceivedParameters, clock_s=training.clock_s, carried=carried)
+        among, divided = enter(
+            self._session, opened, self._gradients, parameters, layout,
+            bucket_bytes=BUCKET_BYTES, early=early, received=received,
+        )  # fmt: skip
+        return among, divided, opened
 
     def position(self) -> Position:
         return self._position
