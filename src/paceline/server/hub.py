@@ -252,9 +252,7 @@ class Hub:
     def _greet(self, connection: Line, hello: Hello) -> None:
         problem = self._door.objection(hello) or self._launchers.objection(hello.launcher)
         if problem:
-            log(
-                f"{hello.role} connection of rank {hello.rank} (pid {hello.pid}) refused: {problem}"
-            )
+            log(f"{_called(hello)} (pid {hello.pid}) refused: {problem}")
             connection.send(Stop(kind="refused", rank=hello.rank, text=problem))
         elif hello.role == "observer":
             connection.trust("an observer", urgent=True)
@@ -387,3 +385,9 @@ class Hub:
 
     def _new_exchanges(self) -> Exchanges:
         return Exchanges(group=self._group, turns=self._turns, clock_s=self._loop.clock_s)
+
+
+def _called(hello: Hello) -> str:
+    if hello.launcher is not None:
+        return f"the launcher of host {hello.launcher.number}"
+    return f"{hello.role} connection of rank {hello.rank}"
