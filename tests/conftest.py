@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -16,3 +17,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported lives as long as the tests do: collecting garbage need not look at it again."""
+    gc.collect()
+    gc.freeze()
