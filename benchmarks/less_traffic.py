@@ -107,6 +107,7 @@ def _result(run: Run, score: float, wall_s: float) -> Result:
         sent_bytes=sum(step.sent_bytes for step in steps),
         drift=far[-1] if far else 0.0,
         wall_s=round(wall_s, 1),
+        received_bytes=sum(step.received_bytes for step in steps),
     )
 
 

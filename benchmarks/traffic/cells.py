@@ -39,11 +39,16 @@ WITHOUT = tuple(
         "topk:0.01,feedback=off", "topk:0.01,warmup=0", "powersgd:4,feedback=off", "powersgd:4,warmup=0",
     )
 )  # fmt: skip
+PULLS = tuple(
+    Way(strategy="sync:server", compress=f"topk:0.01{pull}")
+    for pull in ("", ",pull=topk:0.01", ",pull=int8")
+)
+"""What comes back from a server is sent as differences."""
 OTHERS = (
-    *(Way(compress=word) for word in ("sign", "int8", "randomk:0.01")),
+    *PULLS, *(Way(compress=word) for word in ("sign", "int8", "randomk:0.01")),
     Way(strategy="local:50"), Way(strategy="local:inf"),
 )  # fmt: skip
-WAYS = (*JUDGED, *WITHOUT, *OTHERS[:3], *FEWER, *OTHERS[3:])
+WAYS = (*JUDGED, *WITHOUT, *OTHERS[:-2], *FEWER, *OTHERS[-2:])
 """In the order of the table."""
 RATES = {False: (0.04, 0.08, 0.16), True: (0.005, 0.01, 0.02)}
 """Tried for sync, and (True) for diloco."""
@@ -77,7 +82,8 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """``score``: accuracy in per cent. ``exchanges``, ``sent_bytes``: of rank 0, in ``windows`` windows.
+    """``score``: accuracy in per cent. ``exchanges``, ``sent_bytes``, ``received_bytes`` (0 where it was
+    not looked at): of rank 0, in ``windows`` windows.
     ``drift``: its replica's distance from the mean as the last pass ended, over the mean's norm."""
 
     score: float
@@ -86,6 +92,7 @@ class Result:
     sent_bytes: int
     drift: float
     wall_s: float
+    received_bytes: int = 0
 
 
 def picking(way: Way) -> list[Cell]:

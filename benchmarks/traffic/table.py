@@ -11,13 +11,14 @@ from traffic.cells import DENSE_SYNC, WAYS, Cell
 from traffic.store import Store
 
 _COLUMNS = (
-    "strategy", "lr", "seeds", "accuracy", "lost to sync", "exchanges", "of sync's", "bytes of sync's", "drift",
+    "strategy", "lr", "seeds", "accuracy", "lost to sync", "exchanges", "of sync's", "bytes of sync's",
+    "received", "drift",
 )  # fmt: skip
 
 
 def table(store: Store, *, epochs: int, real: bool) -> Table | None:
     """None if there is nothing to show. ``lost to sync``: points of accuracy, the mean of pairs with its
-    standard error."""
+    standard error; ``received``: by rank 0."""
     baseline = {cell.seed: cell for cell in store.seeds(DENSE_SYNC, epochs=epochs, real=real)}
     if not baseline:
         return None
@@ -49,5 +50,6 @@ def _row(store: Store, cells: list[Cell], baseline: list[Cell]) -> list[str]:
         f"{own[0].exchanges:,}",
         f"1/{of_sync[0].exchanges / own[0].exchanges:.1f}",
         f"{sum(one.sent_bytes for one in own) / sum(one.sent_bytes for one in of_sync):.1%}",
+        f"{own[0].received_bytes / 1e6:,.0f} MB" if own[0].received_bytes else "",
         f"{100 * drift:.2g} %" if drift else "",
     ]
