@@ -30,21 +30,7 @@ STEPS = 14
 WARM_UP = 4
 WAYS = {"sync:server": 2, "async": 2, "ssp:3": 2, "sync:allreduce": 1}
 """How often the model crosses the link in a step, one after the other."""
-SCRIPT = f"""
-import sys, time, torch, paceline
-model = torch.nn.Linear({SIDE}, {SIDE}, bias=False)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-data = torch.utils.data.TensorDataset(torch.randn(8 * {STEPS}, {SIDE}))
-compress = None if sys.argv[2] == "none" else sys.argv[2]
-with paceline.Worker(model, optimizer, strategy=sys.argv[1], compress=compress) as worker:
-    last = None
-    for (inputs,) in worker.batches(torch.utils.data.DataLoader(data), steps={STEPS}):
-        worker.step(worker(inputs).square().mean())
-        now = time.monotonic()
-        if last is not None:
-            print("took", now - last, flush=True)
-        last = now
-"""
+SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
 
 
 def main() -> int:
@@ -84,9 +70,8 @@ def measured(
     """Of the worker on the second host: times of steps in seconds, median bytes of a push and of a
     pull, and what the run said of compression."""
     with tempfile.TemporaryDirectory(prefix="bench-hosts-") as name:
-        script = Path(name) / "train.py"
-        script.write_text(SCRIPT)
-        job = Job(script=script, args=[strategy, word], out=Path(name))
+        args = [strategy, word, *map(str, (SIDE, 1, STEPS))]
+        job = Job(script=SCRIPT, args=args, out=Path(name))
         said = launched(places, job, timeout_s=500)
         steps = [one for rank in read_run(Path(name) / "1").ranks for one in rank.steps][WARM_UP:]
     took_s = [float(one) for one in re.findall(r"took (\S+)", said[1])]

@@ -11,7 +11,6 @@ import argparse
 import re
 import statistics
 import sys
-import tempfile
 from itertools import product
 from pathlib import Path
 
@@ -23,22 +22,10 @@ SIZE_BYTES = 4 * LAYERS * SIDE * SIDE
 RATE_BITS_PER_S = 1e9
 GOODPUT = 1448 / 1538
 """Payload's share of an Ethernet frame, preamble and gap included."""
-STEPS = 14
+STEPS = {"sync:server": 14, "async": 140}
+"""Of each worker, on average: those on host 0 make most of async's."""
 WARM_UP = 4
-SCRIPT = f"""
-import sys, time, torch, paceline
-model = torch.nn.Sequential(*(torch.nn.Linear({SIDE}, {SIDE}, bias=False) for _ in range({LAYERS})))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-data = torch.utils.data.TensorDataset(torch.randn(8 * {STEPS}, {SIDE}))
-with paceline.Worker(model, optimizer, strategy=sys.argv[1]) as worker:
-    last = None
-    for (inputs,) in worker.batches(torch.utils.data.DataLoader(data), steps={STEPS}):
-        worker.step(worker(inputs).square().mean())
-        now = time.monotonic()
-        if last is not None:
-            print("took", now - last, flush=True)
-        last = now
-"""
+SCRIPT = Path(__file__).parent / "scripts" / "steps.py"
 
 
 def main() -> int:
@@ -46,7 +33,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="exit status: 0; 3 where there can be no namespaces. A row takes half a minute.",
     )  # fmt: skip
-    parser.add_argument("--strategies", default="sync:server,async", help="comma-separated")
+    parser.add_argument("--strategies", default=",".join(STEPS), help="comma-separated")
     parser.add_argument("--hosts", default="2,4", help="how many, comma-separated")
     parser.add_argument("--shards", default="1,hosts", help="1, hosts, or both, comma-separated")
     args = parser.parse_args()
@@ -77,13 +64,9 @@ def floor_s(count: int, shards: str) -> float:
 
 def measured(count: int, strategy: str, shards: str) -> tuple[float, str]:
     """Median time of a step of the worker on the last host, in seconds, and how parameters are divided."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-shards-") as name,
-        hosts((RATE_BITS_PER_S,) * count) as places,
-    ):
-        script = Path(name) / "train.py"
-        script.write_text(SCRIPT)
-        job = Job(script=script, args=[strategy], words=["--shards", shards])
+    args = [strategy, "none", *map(str, (SIDE, LAYERS, STEPS[strategy]))]
+    job = Job(script=SCRIPT, args=args, words=["--shards", shards])
+    with hosts((RATE_BITS_PER_S,) * count) as places:
         said = launched(places, job, timeout_s=900)
     took_s = [float(one) for one in re.findall(r"took (\S+)", said[-1])]
     divided = re.search(r"the parameters are divided.*", said[0])
