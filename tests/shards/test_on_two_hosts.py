@@ -50,7 +50,7 @@ def test_what_two_shards_saved_one_goes_on_from_and_the_other_way_round(tmp_path
             ended[shards] = end_of(launched(places, args, tmp_path / shards, shards).wait(800))
         assert ended["1"] == ended["hosts"]
         for shards, saved in (("1", "saved-hosts"), ("hosts", "saved-1")):
-            (checkpoint,) = (tmp_path / saved).glob("step-*")
+            (checkpoint,) = (tmp_path / saved).glob("[0-9]*-version-*")
             args = ["sync:server", "0", str(checkpoint), "-"]
             again = launched(places, args, tmp_path / f"again-{shards}", shards).wait(800)
             assert end_of(again) == ended["1"]
