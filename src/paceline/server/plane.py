@@ -178,10 +178,7 @@ class ServerPlane:
         _, first = self._openings[0]
         torch.set_num_threads(1)  # the shard has threads of its own, and bits depend on this number
         layout = layout_for(first)
-        for rank, (member, opening) in sorted(self._openings.items()):
-            check_same(first, opening, rank)
-            mapped = gradients_from(member, opening, gradients_of(layout))
-            self._seats[rank] = Seat(member=member, mapped=mapped)
+        self._seat_all(first, layout)
         strategy = parse_strategy(first.strategy)
         self._circles = Circles(
             first.groups, world_size=self._hello.world_size, members=self._group,
@@ -223,6 +220,13 @@ class ServerPlane:
             scales=scales,
             pulls=self._pulled,
         )
+
+    def _seat_all(self, first: Open, layout: FlatLayout) -> None:
+        """Raises what :func:`check_same` does."""
+        for rank, (member, opening) in sorted(self._openings.items()):
+            check_same(first, opening, rank)
+            mapped = gradients_from(member, opening, gradients_of(layout))
+            self._seats[rank] = Seat(member=member, mapped=mapped)
 
     def _pulls(self, layout: FlatLayout) -> Pulls:
         compression = parse_compression(self._openings[0][1].compress or None)

@@ -38,6 +38,7 @@ from paceline.worker.shared_gradients import Gradients
 from paceline.worker.shared_parameters import SharedParameters
 
 Carried = Callable[[int, float], None]
+MakeReceived = Callable[[Sequence[torch.nn.Parameter], FlatLayout], "ReceivedParameters"]
 
 
 class Parameters(Protocol):
@@ -85,16 +86,13 @@ def way_of(
     *,
     ahead: bool,
     early: bool,
-    pull: Compression | None,
-    clock_s: Callable[[], float],
-    carried: Carried,
+    received: MakeReceived,
 ) -> FirstWay:
     """The way of this worker. ``ahead``: the server may sum buckets before they are pushed; ``early``:
-    nobody changes them once they are full; ``pull``: how parameters come from another host;
-    ``carried(size_bytes, took_s)``: they came whole."""
+    nobody changes them once they are full; ``received``: where parameters from another host arrive."""
     if session.frames is None:
         return InSharedMemory(session, gradients, parameters, layout)
-    shown = ReceivedParameters(parameters, layout, pull, clock_s=clock_s, carried=carried)
+    shown = received(parameters, layout)
     return AsFrames(session, session.frames, gradients, shown, ahead=ahead, early=early)
 
 
@@ -185,8 +183,8 @@ class AsFrames:
 class ReceivedParameters:
     """``parameters`` (in the layout's order) in two pieces of this process's memory: the window's, and
     one to look at beside it, made when it is first needed. Replies' names of buffers mean nothing here.
-    ``pull``: how differences to the window's are encoded; None: there are none. ``carried``: see
-    :func:`way_of`."""
+    ``pull``: how differences to the window's are encoded; None: there are none.
+    ``carried(size_bytes, took_s)``: they came whole."""
 
     def __init__(
         self,

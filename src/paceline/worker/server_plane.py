@@ -119,16 +119,17 @@ class ServerPlane:
         """Agree with the server, and with its shards if it has any, on what is where."""
         training, parameters = self._training, self._training.parameters
         early = not self._own.clips and training.compress is None
-        carried = self._pulled.carried
+        received = partial(
+            ReceivedParameters, clock_s=training.clock_s, carried=self._pulled.carried
+        )
+        pull = None if training.compress is None else training.compress.of_pulls()
         first = way_of(
             self._session, self._gradients, parameters, layout, ahead=self._sums, early=early,
-            pull=None if training.compress is None else training.compress.of_pulls(),
-            clock_s=training.clock_s, carried=carried,
+            received=partial(received, pull=pull),
         )  # fmt: skip
         opened, shared = first.open(self._opening(groups))
         if not opened.owners:
             return first, shared, opened
-        received = partial(ReceivedParameters, clock_s=training.clock_s, carried=carried)
         among, divided = enter(
             self._session, opened, self._gradients, parameters, layout,
             bucket_bytes=BUCKET_BYTES, early=early, received=received,

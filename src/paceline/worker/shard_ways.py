@@ -23,7 +23,7 @@ from paceline.transport.frame_channel import FrameChannel
 from paceline.transport.framing import FrameError
 from paceline.transport.messages import GLANCE, WINDOW, Decided, Message, Opened, Push, Stop
 from paceline.transport.shard_messages import Enter, Entered, Given, Laid, place_and_index
-from paceline.worker.payload_ways import Parameters, ReceivedParameters, bytes_of
+from paceline.worker.payload_ways import MakeReceived, Parameters, ReceivedParameters, bytes_of
 from paceline.worker.session import Session
 from paceline.worker.shared_gradients import Gradients
 from paceline.worker.shared_parameters import SharedParameters
@@ -171,7 +171,7 @@ def enter(
     *,
     bucket_bytes: int,
     early: bool,
-    received: Callable[[Sequence[torch.nn.Parameter], FlatLayout], ReceivedParameters],
+    received: MakeReceived,
 ) -> tuple[AmongShards, DividedParameters]:
     """Enter at every shard that ``opened`` speaks of: the way from now on, and the parameters.
 
