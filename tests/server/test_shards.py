@@ -11,8 +11,8 @@ import torch
 from paceline.errors import UsageError
 from paceline.gradients.buckets import buckets_of
 from paceline.server.applying import apply
-from paceline.server.elsewhere import Elsewhere
 from paceline.server.joint import Gradients, Part
+from paceline.server.other_shards import OtherShards
 from paceline.server.shards import Shard, Update
 from paceline.server.tiles import Pieces
 from paceline.transport.messages import OptimizerSpec
@@ -82,7 +82,7 @@ class OnServer:
         applied = apply(
             self.shard,
             [Update(parts=p, divisor=d, lr_scale=s) for p, d, s in updates],
-            source=self.pieces, target=target, elsewhere=Elsewhere(),
+            source=self.pieces, target=target, elsewhere=OtherShards(),
             **{"clip_norm": None, **options},
         )  # fmt: skip
         if any(one.applied for one in applied):

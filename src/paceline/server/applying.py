@@ -28,7 +28,7 @@ class Applied:
     applied: bool
 
 
-class Elsewhere(Protocol):
+class OtherShards(Protocol):
     """Shards in other processes: each call is one order, carried out there while this one works here."""
 
     def apply(self, updates: Sequence[Update]) -> None:
@@ -55,7 +55,7 @@ def apply(
     source: Pieces,
     target: Pieces,
     clip_norm: float | None,
-    elsewhere: Elsewhere,
+    elsewhere: OtherShards,
 ) -> list[Applied]:
     """One optimizer step after the other from the parameters ``source`` to ``target``, which may be the
     same. What became of each; ``target`` holds something if any was applied.

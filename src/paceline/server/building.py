@@ -12,10 +12,10 @@ from paceline.errors import PacelineError, UsageError
 from paceline.gradients.layout import FlatLayout
 from paceline.gradients.precision.layouts import gradients_of
 from paceline.server.division import divide, loads
-from paceline.server.elsewhere import Elsewhere
 from paceline.server.far_shards import FarShards
 from paceline.server.holding import Holding
 from paceline.server.opening import build_shard, initial_values
+from paceline.server.other_shards import OtherShards
 from paceline.server.shard_work import initial_of
 from paceline.server.store import Store
 from paceline.server.versions import Versions
@@ -39,7 +39,7 @@ def build_store(
         _set_up(first, wide, memory, owners, far)
     holding = Holding(layout, shard, Versions(initial_values(layout, memory)), owners=owners)
     shards = [] if far is None else far.all
-    elsewhere = Elsewhere(shards, owners, wide.slots[0].dtype)
+    elsewhere = OtherShards(shards, owners, wide.slots[0].dtype)
     return Store(holding, elsewhere, layout=layout, bucket_bytes=first.bucket_bytes)
 
 

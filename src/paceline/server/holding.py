@@ -12,7 +12,7 @@ import torch
 from paceline.gradients.layout import FlatLayout
 from paceline.gradients.parts import part_of, places_of
 from paceline.gradients.precision.layouts import gradients_of
-from paceline.server.applying import Applied, Elsewhere, apply
+from paceline.server.applying import Applied, OtherShards, apply
 from paceline.server.joint import Joint
 from paceline.server.shards import Shard, Update
 from paceline.server.versions import Versions
@@ -42,7 +42,7 @@ class Holding:
             shard.keep(places_of(owners, number))
 
     def apply(
-        self, updates: Sequence[Update], clip_norm: float | None, elsewhere: Elsewhere
+        self, updates: Sequence[Update], clip_norm: float | None, elsewhere: OtherShards
     ) -> list[Applied]:
         """Apply here and ``elsewhere``: see :func:`paceline.server.applying.apply`."""
         versions = self.versions

@@ -11,10 +11,10 @@ from typing import Any
 from paceline.gradients.layout import FlatLayout
 from paceline.server.applying import Applied
 from paceline.server.connection import Line
-from paceline.server.elsewhere import Elsewhere
 from paceline.server.holding import Holding
 from paceline.server.joint import Gradients
 from paceline.server.opening import Mapped, carry_frames
+from paceline.server.other_shards import OtherShards
 from paceline.server.parcels import Stored
 from paceline.server.shards import Update
 from paceline.server.versions import Buffer
@@ -38,7 +38,7 @@ class Store:
     """``own``: this process's part. The version is one, of all of them. ``layout``: of a version."""
 
     def __init__(
-        self, own: Holding, elsewhere: Elsewhere, *, layout: FlatLayout, bucket_bytes: int
+        self, own: Holding, elsewhere: OtherShards, *, layout: FlatLayout, bucket_bytes: int
     ) -> None:
         self._own = own
         self._elsewhere = elsewhere

@@ -48,7 +48,7 @@ class FarShard(Protocol):
         """The reply to the last order that has one, waited for; None if the shard is lost."""
 
 
-class Elsewhere:
+class OtherShards:
     """``owners``: each parameter's shard; ``dtype``: of gradients. There may be no such shard at all.
 
     ``places``: where workers reach them.
